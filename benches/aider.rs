@@ -1,4 +1,4 @@
-//! Aider's repository map, run as a child process over pipes and without a network if `unshare` works.
+//! Runs Aider's repository map as a child process that speaks over pipes. It has no network if `unshare` works.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -47,12 +47,12 @@ impl Aider {
         Some(Self { child, requests, answers })
     }
 
-    /// Builds a map of a tree without a cache.
+    /// Builds the map of a tree without a cache and returns aider's report.
     pub(crate) fn map(&mut self, root: &Path, files: &[String]) -> Value {
         self.ask(&json!({"do": "map", "root": root, "files": files}))
     }
 
-    /// Files of the map for a message, best first.
+    /// Returns the files that aider's map ranks for a message, best first.
     pub(crate) fn rank(&mut self, root: &Path, files: &[String], message: &str) -> Vec<String> {
         let order = json!({"do": "rank", "root": root, "files": files, "message": message, "most": 200});
         serde_json::from_value(self.ask(&order)["files"].take()).expect("paths")

@@ -1,5 +1,5 @@
-//! Overhead of a model call: our API path against a bare exchange of the same bytes, our program path against the
-//! bare program, and the memory of calls that wait at the same time.
+//! Measures the overhead of a model call. Compares our API path with a bare exchange of the same bytes, and our program
+//! path with a bare run of the program. Also measures the memory of calls that wait at the same time.
 
 use std::{
     convert::Infallible,
@@ -31,7 +31,7 @@ const MODEL: &str = "claude-opus-5-5";
 const API_CALLS: usize = sized(400, 5);
 const PROGRAM_CALLS: usize = sized(60, 3);
 const TOGETHER: usize = sized(50, 3);
-/// Sizes of a design's prompt and response.
+/// Bytes of the prompt, about as many as a design's prompt has.
 const PROMPT_BYTES: usize = 60_000;
 const PIECES: usize = 500;
 const PIECE: &str = "twenty characters so ";
@@ -138,7 +138,7 @@ async fn program(name: &str, binary: &Path, data_dir: &Path, url: &str, calls: u
     print(name, ours, bare);
 }
 
-/// Runs the program alone with the same prompt.
+/// Runs the bare program with the same prompt, without our code.
 fn alone(binary: &Path, home: &Path, url: &str) {
     let mut child = Command::new(binary)
         .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources", "user"])
@@ -186,7 +186,7 @@ async fn memory(data_dir: &Path, url: &str) {
     say(format_args!("\nmemory of ours for each of {TOGETHER} calls that wait for a program: {each:.2} MB"));
 }
 
-/// Script that reads its prompt, runs `waits`, and answers like the real program.
+/// Writes a script that reads its prompt, runs the shell commands in `waits`, and answers like the real program.
 fn script(directory: &Path, waits: &str) -> PathBuf {
     let text = PIECE.repeat(PIECES);
     let lines = [
@@ -212,7 +212,7 @@ fn usage() -> Value {
     json!({"input_tokens": 1000, "output_tokens": 50})
 }
 
-/// Serves Anthropic's stream with a realistic number of events, all at once.
+/// Starts a server that answers with Anthropic's event stream: a realistic number of events, sent all at once.
 async fn serve() -> String {
     let event = |name: &str, mut data: Value| {
         data["type"] = name.into();

@@ -1,5 +1,6 @@
-//! Cost of a checkpoint: ten nodes and a 50 KB document, rewritten by each node or written once, against LangGraph's
-//! `SqliteSaver` and a bare commit of the same bytes. Also growth, resuming, and eight repositories at once.
+//! Measures the cost of a checkpoint: ten nodes and a 50 KB document, rewritten by each node or written once. Peers are
+//! LangGraph's `SqliteSaver` and a bare commit of the same bytes. Also measures database growth, resuming, and eight
+//! repositories at once.
 
 use std::{
     path::Path,
@@ -36,7 +37,7 @@ const REPOSITORIES: usize = 8;
 const RESUMED: usize = sized(30, 2);
 const DOCUMENT: usize = 50_000;
 
-/// Workflow of ten nodes in a row.
+/// Workflow whose ten nodes run one after another.
 struct Row;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,7 +56,7 @@ struct State {
     count: usize,
 }
 
-/// Text for the nodes to write, and the count of finished runs.
+/// Document that the nodes write, and a count of the finished runs.
 pub(crate) struct Tools {
     text: String,
     rewrite: AtomicBool,
@@ -126,7 +127,7 @@ impl Workflow<Tools> for Row {
 
 static ROWS: &[&dyn AnyWorkflow<Tools>] = &[&Row];
 
-/// An engine on one store.
+/// Engine with the ten-node workflow on one store.
 pub(crate) struct Bench {
     pub(crate) engine: Arc<Engine<Tools>>,
     tools: Arc<Tools>,
@@ -168,7 +169,7 @@ impl Bench {
         assert!(matches!(started, StartDecision::New(_)));
     }
 
-    /// Runs this many steps of the only live run.
+    /// Runs `count` steps; expects exactly one live run.
     async fn steps(&self, count: usize) {
         for _ in 0..count {
             assert_eq!(self.engine.tick().await.expect("a step"), 1);
@@ -239,8 +240,8 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
     ours.zip(other).map_or_else(String::new, |(a, b)| format!("{:.2}", a / b))
 }
 
-/// Milliseconds per step, including a share of the run's start. Runs one run after another on a runtime thread, as
-/// `serve` does.
+/// Runs one run after another on a runtime thread, as `serve` does. Returns the milliseconds per step, including a
+/// share of the run's start.
 pub(crate) async fn one_after_the_other(store: Arc<Store>, text: String, rewrite: bool) -> Sorted {
     let walking = tokio::spawn(async move {
         let bench = Bench::over(store, &text, rewrite);
@@ -256,7 +257,7 @@ pub(crate) async fn one_after_the_other(store: Arc<Store>, text: String, rewrite
     walking.await.expect("the runs")
 }
 
-/// Milliseconds from a closed database to the end of a run with one node left.
+/// Returns the milliseconds to open the database and finish a run that has one node left.
 async fn resume(data: &Path, text: &str) -> Sorted {
     let mut samples = Samples::default();
     for run in 0..RESUMED as u64 {
@@ -273,7 +274,7 @@ async fn resume(data: &Path, text: &str) -> Sorted {
     samples.sorted()
 }
 
-/// Steps per second of runs in eight repositories at once in the live loop.
+/// Returns the steps per second of the engine's loop with runs in eight repositories at once.
 async fn at_once(data: &Path, text: &str) -> f64 {
     let bench = Bench::open(data, text, true);
     let runs = RUNS / REPOSITORIES;

@@ -1,5 +1,5 @@
-//! The same steps on Postgres, by one process and by several, against SQLite on this machine; accepted deliveries;
-//! and the database connections of an idle node.
+//! Compares the steps of the checkpoint benchmark on Postgres, with one and with several processes, to SQLite on this
+//! machine. Also measures accepted deliveries and the database connections of an idle node.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -24,7 +24,7 @@ use crate::{
     site::{block_on, scratch},
 };
 
-/// Environment variable with the database address, set for a process that acts as a node.
+/// Environment variable with the database address. If it is set, the process acts as a node.
 pub(crate) const NODE: &str = "COUNTERSIGN_BENCH_NODE";
 
 const PROCESSES: [usize; 3] = [1, 2, 4];
@@ -74,7 +74,7 @@ pub(crate) fn main() {
     ]);
 }
 
-/// Steps per second of this many processes, and the connections each has afterwards.
+/// Returns the steps per second that `processes` nodes reach together, and the idle connections per node afterwards.
 fn side_by_side(address: &str, directory: &Path, processes: usize, text: &str) -> (f64, f64) {
     let runs = RUNS as u64 / REPOSITORIES * REPOSITORIES;
     let starter = Bench::over(join(address, &directory.join(format!("starter-{processes}"))), text, true);
@@ -117,7 +117,7 @@ fn side_by_side(address: &str, directory: &Path, processes: usize, text: &str) -
     ((runs as usize * NODES) as f64 / seconds, connections as f64 / processes as f64)
 }
 
-/// Runs a node: it runs steps from the first line on standard input until standard input is closed.
+/// Runs a node. It starts running steps at the first line on standard input and stops when standard input is closed.
 pub(crate) fn node(address: &str) {
     let here = std::env::current_dir().expect("a directory");
     let bench = Bench::over(join(address, &here), &words(), true);

@@ -1,5 +1,6 @@
-//! Cost of indexing a repository: the newest commit without a cache, against `ctags -R` and aider's map on the same
-//! files; then later commits that change a few files each; and memory.
+//! Measures the cost of indexing a repository. The newest commit is indexed without a cache and compared with `ctags
+//! -R` and aider's map on the same files. Then it indexes later commits that change a few files each, and measures
+//! memory.
 
 use std::{
     fs,
@@ -20,7 +21,8 @@ use crate::{
     site::{block_on, scratch},
 };
 
-/// Environment variable for a process that only builds indexes: a directory, a commit and its successors.
+/// Environment variable that makes this process only build indexes. Its JSON value names the repository and the
+/// commits.
 pub(crate) const ALONE: &str = "COUNTERSIGN_BENCH_INDEX";
 
 const RUNS: usize = 7;
@@ -122,8 +124,8 @@ fn tags(tree: &Path) -> f64 {
     ms(begun.elapsed())
 }
 
-/// Indexes the first commit without a cache and then the others, in a child process. Returns the process's time and
-/// its report.
+/// Indexes the commits in order in a child process; the first one has no cache. Returns the process's time and its
+/// report.
 fn alone(repository: &Repository, commits: &[&str], one_core: bool) -> (f64, Value) {
     let data = scratch();
     let order = json!({
@@ -191,7 +193,7 @@ fn peak() -> f64 {
     line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::NAN, |kilobytes| kilobytes / 1024.0)
 }
 
-/// Report on commits that follow an indexed one.
+/// Returns the report on indexing [`FOLLOWING`] new commits after `commit`.
 fn following(repository: &Repository, commit: &str) -> Value {
     let home = scratch();
     let copy = home.path().join("copy.git");
@@ -207,7 +209,7 @@ fn following(repository: &Repository, commit: &str) -> Value {
     alone(&copy, &commits, false).1
 }
 
-/// Creates a commit that adds a line to files spread over the tree.
+/// Creates a commit on `parent` that adds a line to [`CHANGED`] files across the tree.
 fn next(copy: &Repository, parent: &str, round: usize, index: &Path) -> String {
     let sources: Vec<String> = copy.files(parent).into_iter().filter(|path| is_source(path)).collect();
     let step = (sources.len() / CHANGED).max(1);

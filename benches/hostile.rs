@@ -1,4 +1,4 @@
-//! Texts and trees that an attacker made expensive: twice the input must take about twice as long.
+//! Ranks files for requests and trees that an attacker made expensive. Twice the input must take about twice as long.
 
 use std::time::Instant;
 

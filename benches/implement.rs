@@ -1,5 +1,5 @@
-//! From a label to the pull request with its code, with instant models and tests that are a few lines of shell. The
-//! rest is our overhead: sandbox, databases, and the pace of writes that GitHub requires.
+//! Measures the time from a label to the pull request with its code. Models answer instantly and the tests are a few
+//! lines of shell, so the time is our overhead: sandbox, databases, and the pace of writes that GitHub requires.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,8 @@ pub(crate) fn main() {
     });
 }
 
-/// Plays one stage from its label to its end, approving its gate at once. Returns the milliseconds to the gate.
+/// Plays one stage from its label until it is done, approving its gate at once. Returns the milliseconds from the label
+/// to the gate.
 async fn play_stage(site: &Site, issue: IssueNo, stage: &str, asks: bool) -> f64 {
     let begun = Instant::now();
     site.hub.label(site.repo, issue, site.maya, &format!("countersign:{stage}")).expect("a label");
@@ -84,7 +85,8 @@ fn line(view: &HubIssueView, gate: &str) -> Option<String> {
     lines.map(|line| line.trim().trim_matches('`')).find(|line| line.starts_with(&begins)).map(str::to_owned)
 }
 
-/// Number of notification mails: the bot's comments on the issue and its pull request, and the pull request itself.
+/// Returns the number of notification mails: one per bot comment on the issue and its pull request, and one for the
+/// pull request itself.
 fn mails(site: &Site, issue: IssueNo) -> usize {
     let of = |issue| view(site, issue).comments.iter().filter(|c| c.author.ends_with("[bot]")).count();
     let pulls = site.hub.pulls(site.repo);
@@ -92,7 +94,7 @@ fn mails(site: &Site, issue: IssueNo) -> usize {
     of(issue) + ours.map(|pull| 1 + of(pull.number)).sum::<usize>()
 }
 
-/// Prints the ledger's calls and the time spent in each step of `implement`.
+/// Prints the model calls of each stage and the time spent in each step of `implement`.
 fn print_ledger(site: &Site) {
     let file = site.data().join(format!("repos/{}/checkpoints.db", site.repo));
     let database = rusqlite::Connection::open(file).expect("the ledger");

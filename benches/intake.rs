@@ -1,6 +1,5 @@
-//! Signed 12 KB deliveries over HTTP: `serve`, which commits each to disk before it answers 202, against Probot,
-//! which keeps them in memory. Then a SIGKILL under load, after which every delivery answered with 202 must be
-//! stored.
+//! Sends signed 12 KB deliveries over HTTP. `serve` commits each to disk before it answers 202; the peer, Probot, keeps
+//! them in memory. Then kills the server under load: every delivery answered with 202 must be stored.
 
 use std::{
     io::{BufRead, BufReader},
@@ -76,8 +75,8 @@ pub(crate) fn main() {
     });
 }
 
-/// An `issues.labeled` delivery of usual size for a label that is not ours: it is processed completely and starts
-/// nothing.
+/// Builds an `issues.labeled` delivery of typical size. Its label is not one of ours, so it is processed but starts no
+/// run.
 fn payload(site: &Site) -> Value {
     let user = json!({ "id": site.maya.0, "login": "maya", "type": "User" });
     let prose = "The export stops at the first row whose amount is empty. ".repeat(190);
@@ -143,7 +142,8 @@ fn print(connections: usize, us: &Outcome, drained: f64, them: Option<&Outcome>)
     ]);
 }
 
-/// Kills the server while 32 connections send. Then submits each acknowledged id again: a stored one is a duplicate.
+/// Kills the server while 32 connections send. Then submits each acknowledged delivery again: if it was stored, the
+/// store reports a duplicate.
 async fn killed(site: &Site, serving: crate::site::Serving, shot: &Shot) {
     const SERIES: u32 = 0xdead;
     let (address, shot) = (site.public, shot.clone());

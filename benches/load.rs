@@ -1,5 +1,5 @@
-//! Load generator: signed deliveries over keep-alive connections, each sent when the previous one was answered. It
-//! uses one thread, to leave the other core to the server.
+//! Generates load: sends signed deliveries over keep-alive connections, each after the response to the previous one.
+//! Uses one thread, so that the server has the other core.
 
 use std::{
     net::SocketAddr,
@@ -53,7 +53,8 @@ pub(crate) struct Outcome {
     /// Deliveries answered with an error, or not at all.
     pub(crate) refused: usize,
     pub(crate) latency: Sorted,
-    /// Accepted ids, numbered from 0, of each connection. A connection stops at its first failure if it is closed.
+    /// Sequence numbers of the accepted deliveries, per connection. If the server closes a connection, that connection
+    /// stops sending.
     pub(crate) ids: Vec<Vec<usize>>,
 }
 
@@ -63,7 +64,7 @@ impl Outcome {
     }
 }
 
-/// Sends deliveries over `connections` connections for this long.
+/// Sends deliveries over `connections` connections until `lasting` has passed.
 pub(crate) fn fire(
     address: SocketAddr,
     shot: &Shot,

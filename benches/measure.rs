@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, fs, io::Write, path::Path, time::Duration};
 
-/// Size of a part: `small` if `COUNTERSIGN_BENCH_SMALL` was set at build time, to check quickly that each part runs.
+/// Returns `full`, or `small` if `COUNTERSIGN_BENCH_SMALL` was set at build time to check quickly that each part runs.
 pub(crate) const fn sized(full: usize, small: usize) -> usize {
     if option_env!("COUNTERSIGN_BENCH_SMALL").is_some() { small } else { full }
 }
@@ -23,7 +23,7 @@ pub(crate) fn head(cells: &[&str]) {
     say(format_args!("|{}", "---|".repeat(cells.len())));
 }
 
-/// Milliseconds with a sensible number of digits.
+/// Milliseconds, printed with digits that fit their size.
 pub(crate) struct Ms(pub(crate) f64);
 
 impl Display for Ms {
@@ -46,7 +46,7 @@ impl Samples {
         self.0.push(sample);
     }
 
-    /// Sorts the samples once for any number of lookups.
+    /// Sorts the samples, so that percentiles can be looked up.
     pub(crate) fn sorted(mut self) -> Sorted {
         self.0.sort_by(f64::total_cmp);
         Sorted(self.0)
@@ -62,7 +62,7 @@ impl FromIterator<f64> for Samples {
 pub(crate) struct Sorted(Vec<f64>);
 
 impl Sorted {
-    /// Value at or below which this `share` of all samples lies.
+    /// Returns the percentile for `share`, from 0 to 1.
     pub(crate) fn at(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let index = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
@@ -77,7 +77,7 @@ pub(crate) fn resident(pid: u32) -> f64 {
     line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::NAN, |kilobytes| kilobytes / 1024.0)
 }
 
-/// Processor time of a process in milliseconds. The kernel counts in hundredths of a second.
+/// Processor time of a process in milliseconds, at a resolution of 10 ms.
 pub(crate) fn processor(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -18,7 +18,7 @@ use crate::{
 
 const LIVE: usize = sized(20, 2);
 const LABELLED: usize = sized(12, 1);
-/// Longer than the pacer needs for the writes at the start of a run.
+/// Pause between labels, longer than the pacer needs for the writes at the start of a run.
 const BETWEEN: Duration = Duration::from_secs(sized(4, 1) as u64);
 
 pub(crate) fn main() {

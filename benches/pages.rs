@@ -1,5 +1,5 @@
-//! Load times of the operator's pages on a server with 10,000 runs in 200 repositories, half of them at gates and
-//! half done. Each request asks for another page, and nothing is cached in between.
+//! Measures load times of the operator's pages on a server with 10,000 runs in 200 repositories, half of them at gates
+//! and half done. Each request loads a different page, so no response comes from a cache.
 
 use std::time::Instant;
 
@@ -70,7 +70,7 @@ fn repositories(site: &Site) -> Vec<String> {
     folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// Address of the next page.
+/// Returns the address of the next list page, as the page links it.
 fn next(page: &str) -> Option<String> {
     let (before, _) = page.split_once("\">Older runs</a>")?;
     let (_, address) = before.rsplit_once("href=\"")?;

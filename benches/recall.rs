@@ -1,7 +1,9 @@
-//! Recall of the file ranking on real commits, given only the commit's message and the tree before it: how many
-//! changed files are in the first ten, and how many changed lines a model is shown. Peers: two rankings by ripgrep's
-//! hits, and aider's map. `recall/commits.txt` fixes the commits, chosen by `recall/choose.sh`. The weights were
-//! tuned on other commits (`recall/older.txt`) and checked on repositories in neither list (`recall/fresh.txt`).
+//! Measures the recall of our file ranking on real commits. The ranking sees only the commit's message and its parent's
+//! tree. We count the changed files among the first ten, and the changed lines that a model is shown.
+//!
+//! Peers are two rankings of ripgrep's hits, and aider's map. `recall/commits.txt` lists the commits, chosen by
+//! `recall/choose.sh`. The weights were tuned on other commits (`recall/older.txt`) and checked on repositories in
+//! neither list (`recall/fresh.txt`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,12 +36,12 @@ const OLDER: &str = include_str!("recall/older.txt");
 const FRESH: &str = include_str!("recall/fresh.txt");
 const OFFERED: usize = 10;
 
-/// One commit: the question and the expected answer.
+/// One commit to test: its message is the query, its changed files are the expected result.
 struct Case {
     parent: String,
     message: String,
-    /// Existing source files the commit changed. For each file: the lines it changed or removed, and the lines after
-    /// which it added some.
+    /// Source files that the commit changed and that its parent contains. Lines of each: those changed or removed, and
+    /// those before added lines.
     changed: BTreeMap<String, BTreeSet<usize>>,
 }
 
@@ -51,12 +53,13 @@ struct Score {
     hits: f64,
     first: f64,
     milliseconds: f64,
-    /// Share of the changed lines that a model is shown; `None` for the peers.
+    /// Sum over all commits of the share of changed lines that a model is shown; `None` for the peers.
     seen: Option<f64>,
 }
 
 impl Score {
-    /// Only source files count for every competitor, so that none loses a place to a changelog.
+    /// Adds the result for one commit. Ignores files that are not source, so that a ranked changelog costs no
+    /// competitor a place.
     fn add(&mut self, case: &Case, begun: Instant, offered: &[String]) {
         self.milliseconds += ms(begun.elapsed());
         let first: Vec<&String> = offered.iter().filter(|path| is_source(path)).take(OFFERED).collect();
@@ -99,12 +102,12 @@ pub(crate) fn main() {
     ask("recall", COMMITS);
 }
 
-/// The same for the older commits.
+/// Runs the benchmark on the commits that the weights were tuned on.
 pub(crate) fn older() {
     ask("older", OLDER);
 }
 
-/// The same for commits of repositories that were not used for tuning.
+/// Runs the benchmark on commits of repositories that were not used for tuning.
 pub(crate) fn fresh() {
     ask("fresh", FRESH);
 }
@@ -183,7 +186,7 @@ fn compare(repository: &Repository, cases: &[Case], has_ripgrep: bool, aider: &m
     scores
 }
 
-/// Our own index of successive trees. Shared files are read once.
+/// Builds our index of successive trees. Its cache reads a file that several trees share only once.
 struct Ours {
     store: Arc<Store>,
     _data: TempDir,
@@ -204,14 +207,14 @@ impl Ours {
     }
 }
 
-/// Context that a model is shown for a commit's message.
+/// Returns the context that a model would be shown for the commit's message.
 async fn shown(repository: &Repository, case: &Case, index: Arc<Index>) -> ContextSections {
     let snapshot = repository.snapshot(&case.parent).await;
     let asked = ContextRequest { text: case.message.clone(), files: Vec::new(), budget: CONTEXT_TOKENS };
     gather_context(index, &snapshot, asked).await.expect("a context").shown
 }
 
-/// Commits of the list that are in this repository, and the repository's name in the list.
+/// Returns the listed commits that this repository contains, with the repository's name from the list.
 fn cases(repository: &Repository, commits: &'static str) -> Option<(&'static str, Vec<Case>)> {
     let lines = commits.lines().filter_map(|line| line.split_once(' '));
     let known = lines.filter(|(_, hash)| repository.try_git(&["cat-file", "-e", hash]).is_some());
@@ -260,7 +263,7 @@ impl Hits {
         Self { words: words.collect(), sizes }
     }
 
-    /// Files with the most different words first (a word in the path counts twice), then by hits.
+    /// Ranks files by the number of different words they contain; a word in the path counts again. Hits break ties.
     fn counted(&self) -> Vec<String> {
         self.ranked(|path| {
             let held = self.words.iter().filter_map(|(word, found)| Some((word, found.get(path)?)));
@@ -276,7 +279,7 @@ impl Hits {
         self.words.iter().map(one).sum()
     }
 
-    /// The same hits ranked by BM25, with a word in the path worth as much as many in the text.
+    /// Ranks the same hits by BM25. A word in the path adds twice its rarity.
     fn rare_first(&self) -> Vec<String> {
         let count = self.sizes.len() as f64;
         let mean = self.sizes.values().sum::<f64>() / count.max(1.0);

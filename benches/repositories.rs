@@ -1,4 +1,5 @@
-//! Real repositories, which are not included: the user names their directories after the part's name.
+//! Opens local repositories for benchmarks. The user names their directories after the part's name, because none are
+//! included here.
 
 use std::{
     fmt::Display,
@@ -13,11 +14,11 @@ use crate::measure::say;
 /// A local repository, bare or not. Nothing is written to it.
 pub(crate) struct Repository {
     pub(crate) dir: PathBuf,
-    /// Usual name of the repository.
+    /// Name of the repository, from its directory.
     pub(crate) name: String,
 }
 
-/// Repositories named on the command line. Prints usage if the list is empty.
+/// Returns the repositories named on the command line. Prints usage if no directory was named.
 pub(crate) fn given(part: &str) -> Vec<Repository> {
     let repositories: Vec<_> = words().filter(|word| is_directory(word)).map(Repository::at).collect();
     if repositories.is_empty() {
@@ -73,7 +74,8 @@ impl Repository {
     }
 }
 
-/// Work tree that is moved from commit to commit. Files both commits share keep their modification time.
+/// Work tree that is switched from commit to commit. Files that are the same in both commits keep their modification
+/// time.
 pub(crate) struct Tree<'r> {
     repository: &'r Repository,
     home: tempfile::TempDir,
@@ -119,7 +121,7 @@ pub(crate) fn version(program: &str) -> Option<String> {
         .map(|line| line.split([',', '(']).next().unwrap_or_default().trim().to_owned())
 }
 
-/// Prints a target and whether this run met it.
+/// Prints a target and whether it was met.
 pub(crate) fn target(what: impl Display, met: bool) {
     say(format_args!("- {what}: {}", if met { "met" } else { "MISSED" }));
 }

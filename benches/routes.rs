@@ -1,5 +1,5 @@
-//! Overhead of routing a request in free words: time from the comment to the bot's answer with twelve kinds and an
-//! instant model, the cost of the calls, and how soon a hanging program is given up.
+//! Measures the overhead of routing a free-text request with twelve kinds of work: the time from the comment to the
+//! bot's answer with an instant model, and the cost of the calls. Also measures how soon a hanging program is stopped.
 
 use std::{
     sync::{
@@ -63,7 +63,7 @@ pub(crate) fn main() {
     });
 }
 
-/// Measures a program that never answers, with a timeout of one second.
+/// Measures how soon a program that never answers is stopped after its timeout of one second.
 async fn sleeping(name: &str, script: &str) {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let program = scratch.path().join("claude");
@@ -93,7 +93,7 @@ async fn sleeping(name: &str, script: &str) {
     ));
 }
 
-/// Asks one request after the other, each on its own issue with its own words.
+/// Posts `count` requests one after the other, each on a new issue. Returns the milliseconds until each answer.
 async fn ask(site: &Site, count: usize) -> Vec<f64> {
     let mut times = Vec::new();
     for n in 0..count {

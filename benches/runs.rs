@@ -12,7 +12,7 @@ use crate::{
 
 const ALONE: usize = sized(20, 1);
 const TOGETHER: usize = sized(20, 2);
-/// Lets one person start any number of runs.
+/// Settings that let one person start any number of runs.
 pub(crate) const ANY_NUMBER: &str = "[people]\nruns_a_day = 0\ncost_a_day = \"none\"\n";
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -85,7 +85,7 @@ pub(crate) fn view(site: &Site, issue: IssueNo) -> HubIssueView {
     site.hub.issue(site.repo, issue).expect("the issue")
 }
 
-/// Milliseconds from `since` until the issue satisfies `shows`.
+/// Waits until `shows` is true for the issue. Returns the milliseconds since `since`.
 pub(crate) async fn until(
     site: &Site,
     issue: IssueNo,
@@ -103,7 +103,7 @@ pub(crate) fn has_eyes(view: &HubIssueView) -> bool {
     view.reactions.iter().any(|(_, kind)| kind == "eyes")
 }
 
-/// Approve command of the newest gate.
+/// Returns the `/approve` command that the newest gate comment shows.
 pub(crate) fn line(view: &HubIssueView) -> Option<String> {
     let lines = view.comments.iter().rev().flat_map(|comment| comment.body.lines());
     let mut lines = lines.map(|line| line.trim().trim_matches('`'));

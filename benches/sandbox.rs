@@ -1,5 +1,5 @@
-//! Cost of starting a command in the sandbox, against the bare command and bare bubblewrap; and the cost of building
-//! and testing a small crate there.
+//! Measures the cost of starting a command in the sandbox, compared with the bare command and with bare bubblewrap.
+//! Also measures building and testing a small crate in the sandbox.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,11 +15,11 @@ use crate::{
     site::block_on,
 };
 
-/// Starts of each kind, alternating.
+/// Starts measured per variant. The variants take turns.
 const TURNS: usize = sized(100, 10);
 const AT_ONCE: usize = 16;
 
-/// Test runs of each kind, alternating.
+/// Test runs measured per variant. The variants take turns.
 const TEST_RUNS: usize = sized(9, 1);
 
 pub(crate) fn main() {
@@ -106,7 +106,7 @@ async fn tests(sandbox: &Sandbox) {
     ));
 }
 
-/// Creates a crate with 300 tests that take some time.
+/// Creates a crate with 300 tests that each write a file and compute a little.
 fn a_crate(place: &Path) {
     let write = |path: &str, text: &str| std::fs::write(place.join(path), text).expect("it can be written");
     std::fs::create_dir_all(place.join("src")).expect("a directory");
@@ -123,7 +123,7 @@ fn a_crate(place: &Path) {
 
 enum Kind {
     Bare,
-    /// Bubblewrap with the same namespaces as our sandbox and nothing else.
+    /// Bubblewrap with the same namespaces as our sandbox, but without our other restrictions.
     Bubblewrap,
     Ours(Sandbox),
 }

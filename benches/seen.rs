@@ -6,8 +6,8 @@ use countersign::codebase::ContextSections;
 
 use crate::repositories::Repository;
 
-/// Lines, as of the parent commit, that the commit changed or removed; for added lines, the line before them. Without
-/// files that the commit added.
+/// Returns the lines of each file that the commit changed or removed, numbered as in its parent. For added lines,
+/// returns the line before them.
 pub(crate) fn changed(repository: &Repository, hash: &str) -> BTreeMap<String, BTreeSet<usize>> {
     let diff =
         ["diff-tree", "-r", "-p", "-U0", "--no-renames", "--no-commit-id", "--no-color", "--no-ext-diff"];
@@ -44,7 +44,8 @@ fn hunk(line: &str) -> Option<((usize, usize), (usize, usize))> {
     Some((range()?, range()?))
 }
 
-/// Share of these lines that is shown, from 0 to 1. A file shown in another form than lines counts as 0.
+/// Returns the share of the changed lines that is shown, from 0 to 1. Lines of a file that is not shown by line numbers
+/// count as not shown.
 pub(crate) fn share(changed: &BTreeMap<String, BTreeSet<usize>>, shown: &ContextSections) -> f64 {
     let mut ranges: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for section in &shown.files {

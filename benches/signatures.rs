@@ -1,5 +1,5 @@
-//! Checks that each signature in a summary is in the source, complete and at its line, and which of the definitions
-//! `ctags` finds have no item in the summary. Exits with an error if a signature is wrong.
+//! Checks that each signature in a summary is in the source, complete and at its line. Also counts the definitions that
+//! `ctags` finds but the summary lacks. Exits with an error if a signature is wrong.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,10 @@ use crate::{
     site::block_on,
 };
 
-/// Number of kinds of tags without an item to print, and of wrong signatures.
+/// Maximum missing tag kinds printed per language; also the maximum wrong signatures printed.
 const SHOWN: usize = 5;
 
-/// Figures of one language.
+/// Results for one language.
 #[derive(Default)]
 struct Figures {
     files: usize,
@@ -30,7 +30,7 @@ struct Figures {
     found: usize,
     tags: usize,
     matched: usize,
-    /// Kinds of tags without an item: the count and an example.
+    /// Kinds of tags that have no item in a summary, each with a count and an example.
     missing: BTreeMap<String, (usize, String)>,
     wrong: Vec<String>,
 }
@@ -114,8 +114,8 @@ impl Figures {
     }
 }
 
-/// Returns whether a line of a signature is a line of the source. Only the text before the first line and after the
-/// last may be left out, and no word may be split there.
+/// Returns whether a line of a signature matches this source line. The first line may start later than the source line,
+/// and the last may stop earlier, but not within a word.
 fn stands(line: &str, source: &str, first: bool, last: bool) -> bool {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     let cut = |before: &str, after: &str| before.ends_with(in_word) && after.starts_with(in_word);
@@ -193,7 +193,7 @@ struct Tag {
     line: usize,
 }
 
-/// Kinds of tags that summaries do not include: imported names, names of files, and places in a text.
+/// Kinds of tags that summaries do not include, such as imported names, file names and labels.
 const OTHER: &[&str] = &[
     "package",
     "packageName",
@@ -207,7 +207,7 @@ const OTHER: &[&str] = &[
     "anonMember",
 ];
 
-/// Tags of a tree by path.
+/// Returns the tags that ctags finds in a tree, by path.
 fn tags(tree: &Path) -> BTreeMap<String, Vec<Tag>> {
     let output = Command::new("ctags")
         .args(["-R", "--output-format=json", "--fields=+nK", "-f", "-", "."])

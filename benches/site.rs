@@ -19,7 +19,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) const SECRET: &str = "a-secret-for-benches";
 
-/// Longest wait for anything in the benchmarks.
+/// Longest wait for the server to listen.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Site {
@@ -33,7 +33,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Creates a repository of maya's with the App installed. `toml` is added to the settings.
+    /// Creates a repository owned by maya with the sample's files and the App installed. Appends `toml` to the
+    /// settings.
     pub(crate) async fn new(toml: &str) -> Self {
         let files = embedded_sample()
             .files
@@ -43,7 +44,7 @@ impl Site {
         Self::of(files, toml).await
     }
 
-    /// The same with these files in the repository.
+    /// Creates a repository with these files and the App installed. Appends `toml` to the settings.
     pub(crate) async fn of(files: Vec<(String, Vec<u8>)>, toml: &str) -> Self {
         let home = scratch();
         let now = Arc::new(|| SystemClock.now());
@@ -120,7 +121,7 @@ impl Site {
         serving
     }
 
-    /// The operator's view of `/readyz`.
+    /// Returns the response of `/readyz` to the operator.
     pub(crate) async fn ready(&self) -> serde_json::Value {
         let token = std::fs::read_to_string(token_file(&self.data())).expect("the server's token");
         let asked =
@@ -136,7 +137,7 @@ impl Site {
     }
 }
 
-/// A server process that ends when this value is dropped.
+/// A server process that is killed when this value is dropped.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) started: Instant,
@@ -147,13 +148,13 @@ impl Serving {
         self.child.id()
     }
 
-    /// Kills the server and waits for its end.
+    /// Kills the server and waits until the process has exited.
     pub(crate) fn kill(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Terminates the server and waits for its end.
+    /// Sends SIGTERM to the server and waits until the process has exited.
     pub(crate) fn stop(mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -168,7 +169,7 @@ impl Drop for Serving {
     }
 }
 
-/// A directory on a real disk: `/tmp` may be memory, where a commit costs nothing.
+/// Creates a scratch directory in Cargo's target directory. `/tmp` may be in memory, where a commit costs nothing.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory")
 }
@@ -183,7 +184,7 @@ pub(crate) fn peer(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers").join(name)
 }
 
-/// Runs one part on a new runtime.
+/// Runs a future on a new runtime.
 pub(crate) fn block_on<F: Future>(part: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime").block_on(part)
 }

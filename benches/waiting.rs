@@ -1,7 +1,7 @@
-//! Cost of waiting: an idle server, and one with 10,000 runs at gates in 200 repositories.
+//! Measures the cost of waiting: an idle server, and one with 10,000 runs at gates in 200 repositories.
 //!
-//! The server brings one run to its gate. Its database is then copied to 200 repositories and its rows are
-//! multiplied, since playing every run would take hours.
+//! The server first brings one run to its gate. The benchmark then copies its database to 200 repositories and
+//! multiplies the run's rows, because playing every run would take hours.
 
 use std::{path::Path, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
 
 const REPOSITORIES: u64 = sized(200, 3) as u64;
 const RUNS_EACH: u32 = sized(50, 2) as u32;
-/// Time over which the processor time of a waiting server is measured.
+/// Time over which an idle server's processor time is measured.
 const COUNTED: Duration = Duration::from_secs(sized(10, 1) as u64);
 
 pub(crate) fn main() {
@@ -90,7 +90,7 @@ pub(crate) fn multiply(site: &Site) {
     }
 }
 
-/// Multiplies the waiting run and its gate to [`RUNS_EACH`] runs, each on its own issue.
+/// Copies the waiting run and its gate until the database has [`RUNS_EACH`] runs, each on its own issue.
 fn more_runs(file: &Path) {
     let database = Connection::open(file).expect("the repository's database");
     let columns = |table: &str, but: &[&str]| -> String {

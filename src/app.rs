@@ -1,4 +1,4 @@
-//! Wiring and shutdown: builds a running server from the settings.
+//! Builds a running server from the settings and shuts it down.
 
 mod reload;
 
@@ -32,13 +32,13 @@ use crate::{
 
 use reload::SecretReloader;
 
-/// Time a client in the middle of a request gets once all work has ended.
+/// Time that shutdown still waits for clients in the middle of a request once the engine and the intake have stopped.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
-/// Time that shutdown waits on top of the longest model call, so that its response is recorded.
+/// Time that shutdown waits in addition to the longest model call, so that the call's response is recorded.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
-/// Everything that runs in one server process.
+/// The parts of one server process.
 pub struct Application {
     pub settings: Arc<Settings>,
     pub store: Arc<Store>,
@@ -55,12 +55,12 @@ pub struct Application {
     deliveries: DeliveryOutcomeCounter,
     sandbox_time: sandbox::SandboxSeconds,
     traced: traces::TraceMetrics,
-    /// `None` if the settings name no collector.
+    /// Exports traces; `None` if the settings name no collector.
     pub traces: Option<TraceExporter>,
     clock: SharedClock,
 }
 
-/// The reason the server does not start. Each message says what to do.
+/// Reasons the server does not start. Each message says how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     #[error("the App's private key {} cannot be read: {error}. Download a new one from the App's settings page, or run `countersign setup`", path.display())]
@@ -104,13 +104,13 @@ pub fn postgres_server(postgres: &PostgresSettings) -> store::PostgresServer {
 }
 
 impl Application {
-    /// Opens the data directory and wires the modules; sends nothing yet.
+    /// Opens the data directory and connects the modules. Sends no request.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
         let pacing = Pacing::for_api(&settings.github.api_url);
         Self::build_with(settings, clock, pacing, workflows::ALL).await
     }
 
-    /// Same as [`build`](Self::build), with the given write pacing and workflows.
+    /// Same as [`build`](Self::build), but with these workflows and this pacing of writes to GitHub.
     pub async fn build_with(
         settings: Settings,
         clock: SharedClock,
@@ -214,7 +214,8 @@ impl Application {
         })
     }
 
-    /// Returns the routes for the operator. Long requests there end with `stop`.
+    /// Returns the routes of the operator listener, whose address is `at`. Long-lived requests end when `stop` is
+    /// cancelled.
     pub fn private(&self, at: SocketAddr, stop: CancellationToken) -> Router {
         web::operator_router(web::OperatorContext {
             control: self.control_handle(at),
@@ -255,12 +256,12 @@ impl Application {
         ControlContext { store, engine, clock, token, pause_bell, web_url, at, public_url, reload }
     }
 
-    /// Reloads the secrets. Returns a summary of the changes, or why nothing changed.
+    /// Reloads the secrets and the reviewer. Returns a summary of the changes, or the reason nothing changed.
     pub async fn reload(&self) -> Result<String, String> {
         self.reloading.reload().await
     }
 
-    /// Serves the control socket until `ended`.
+    /// Serves the control socket until `ended` is cancelled, then removes it.
     async fn serve_control(
         &self,
         listener: web::control::ControlListener,
@@ -273,8 +274,8 @@ impl Application {
         drop(std::fs::remove_file(web::control::control_socket(&self.settings.data_dir)));
     }
 
-    /// Serves until `stop`. Then no new work starts, and running steps are awaited until `park`. A client that is still
-    /// in the middle of a request after that does not delay the exit.
+    /// Serves until `stop` is cancelled. Then starts no new work and waits for running steps, at most until `park` is
+    /// cancelled. A client in the middle of a request delays the exit by at most `CONNECTION_GRACE`.
     pub async fn serve(
         &self,
         public: TcpListener,

@@ -1,4 +1,4 @@
-//! The only place that reads the time or sleeps. Backoff, pacing and rate limits use [`Clock`], so tests can advance
+//! Reads the time and sleeps; no other module does. Backoff, pacing and rate limits use [`Clock`], so tests can advance
 //! time instead of sleeping.
 
 use std::{

@@ -1,9 +1,9 @@
-//! Caps and timeouts that several modules share, each with its reason. A limit with one user is defined in that user's
-//! module.
+//! Caps and timeouts that several modules share, each with its reason. A limit that only one module uses is defined in
+//! that module.
 
 use std::time::Duration;
 
-/// Maximum size of a webhook body. GitHub sends none above 25 MB; axum's default of 2 MB would refuse real ones.
+/// Maximum size of a webhook body. GitHub sends no body above 25 MB; axum's default of 2 MB would refuse valid ones.
 pub const WEBHOOK_BODY_BYTES: usize = 25 * 1024 * 1024;
 
 /// Maximum characters of an issue comment, issue body or pull request body on GitHub.
@@ -12,14 +12,14 @@ pub const BODY_CHARS: usize = 65_536;
 /// Minimum interval between edits of a status comment: each edit is a write that GitHub paces.
 pub const STATUS_EDIT_GAP: Duration = Duration::from_secs(10);
 
-/// Minimum time an artifact must be visible, unchanged, before a bare `/approve` counts. On a newer artifact the writer
-/// may have seen the previous one.
+/// Minimum time an artifact must be visible, unchanged, before an `/approve` without a hash is accepted. Before that,
+/// the person may have seen only the previous artifact.
 pub const SEEN_BEFORE_APPROVAL: Duration = Duration::from_secs(10);
 
 /// Timeout for reading trees and blobs from a local mirror.
 pub const GIT_READ: Duration = Duration::from_secs(60);
 
-/// Attempts at a step that ends in `Bug` or a panic before the run fails.
+/// Maximum attempts at a step that returns `Bug` or panics. Then the run fails.
 pub const STEP_ATTEMPTS: u32 = 5;
 
 /// Maximum steps that run at the same time in one process. The default worker pools hold 14 model programs, so other
@@ -72,22 +72,24 @@ pub const NODE_LEASE: Duration = Duration::from_secs(45);
 /// Longest sleep of the scheduler loop: a machine that was suspended must notice the lost time.
 pub const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// First and longest delay before a delivery is retried. In between, the delay is a quarter of the delivery's age, so
-/// that a short fault costs people seconds and a long one costs GitHub few calls.
+/// Shortest delay before a delivery is retried; [`DELIVERY_LONGEST_RETRY`] is the longest. In between, the delay is a
+/// quarter of the delivery's age, so that a short fault costs people seconds and a long one costs GitHub few calls.
 pub const DELIVERY_RETRY: Duration = Duration::from_secs(5);
 pub const DELIVERY_LONGEST_RETRY: Duration = Duration::from_secs(300);
 
-/// Server starts that may crash on one delivery before the delivery is taken for the cause.
+/// Number of server starts that may crash on one delivery. After that, the delivery is considered the cause.
 pub const DELIVERY_CRASHES: u32 = 20;
 
-/// Maximum connections of the public listener and of each operator listener; a proxy in front opens some dozens. No
-/// listener takes more than one `CONNECTION_SHARE_OF_FILES`th of the open-file limit; the databases need the rest.
+/// Maximum connections of the public listener; [`OPERATOR_CONNECTIONS`] is that of each operator listener. A proxy in
+/// front opens some dozens. No listener takes more than one [`CONNECTION_SHARE_OF_FILES`]th of the open-file limit,
+/// because the databases need the rest.
 pub const PUBLIC_CONNECTIONS: usize = 256;
 pub const OPERATOR_CONNECTIONS: usize = 32;
 pub const CONNECTION_SHARE_OF_FILES: usize = 4;
 
-/// Maximum concurrent steps of one repository, and of all repositories of one installation. A busy one leaves workers
-/// to the others, and model programs leave some of these to other steps.
+/// Maximum concurrent steps of one repository; [`INSTALLATION_STEPS`] is that of all repositories of one installation.
+/// So a busy repository or installation leaves workers to other ones, and model programs leave some steps to other
+/// work.
 pub const REPOSITORY_STEPS: usize = 16;
 pub const INSTALLATION_STEPS: usize = 20;
 
@@ -98,13 +100,13 @@ pub const OPEN_REPOSITORIES: usize = 64;
 /// Interval between checks of GitHub's delivery log for deliveries that never arrived.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// Pages of 100 entries per part of the delivery log (two parts are in memory at once), and maximum parts per check.
-/// Together they exceed what GitHub keeps of the busiest App.
+/// Pages of 100 entries per part of the delivery log; [`SWEEP_PARTS`] is the maximum number of parts per check. Two
+/// parts are in memory at once. Together the limits exceed what GitHub keeps of the busiest App.
 pub const SWEEP_PAGES: usize = 100;
 pub const SWEEP_PARTS: usize = 100;
 
-/// Time for which a deferred delivery blocks later ones about the same issue, counted from its arrival. Most GitHub
-/// faults are over by then; a delivery that still fails most likely never succeeds.
+/// Time for which a deferred delivery blocks later deliveries about the same issue, counted from its arrival. Most
+/// GitHub faults are over by then; a delivery that still fails most likely never succeeds.
 pub const DELIVERY_HOLD_TIME: Duration = Duration::from_secs(600);
 
 /// Maximum bytes of delivery bodies in memory that are arriving or not yet committed. Beyond it the server answers 503;
@@ -114,19 +116,20 @@ pub const PENDING_DELIVERY_BYTES: usize = 64 * 1024 * 1024;
 /// Minimum bytes counted for a request, however small its body: its buffers and its queue entry.
 pub const LEAST_REQUEST_BYTES: usize = 4096;
 
-/// Interval between cleanups of expired rows, and maximum rows deleted at a time, so that other work is not delayed.
+/// Interval between cleanups of expired rows. [`TIDY_ROWS`] is the maximum of rows deleted at a time, so that other
+/// work is not delayed.
 pub const TIDY_EVERY: Duration = Duration::from_secs(3600);
 pub const TIDY_ROWS: u64 = 500;
 
-/// Delay between two lookups of a write whose response was lost. GitHub's replicas are seldom seconds apart.
+/// Delay between two lookups of a write whose response was lost. GitHub's replicas seldom lag by seconds.
 pub const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Time for which an object that GitHub does not show is looked up again before it counts as missing. GitHub's reads
 /// lag its webhooks and its writes.
 pub const GITHUB_LAG: Duration = Duration::from_secs(120);
 
-/// Interval at which a step polls its job. With SQLite a poll neither reads nor writes; between the job's end and the
-/// next poll the run stands still.
+/// Interval at which a step polls its job. With SQLite a poll neither reads nor writes. The run makes no progress
+/// between the job's end and the next poll.
 pub const JOB_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// SQLite busy timeout.
@@ -142,8 +145,8 @@ pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
 /// Cooldown after repeated failures of a route.
 pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(60);
 
-/// Maximum response tokens by task, thinking included; a model with a lower maximum uses its own. Most of a call's
-/// reserved budget is its longest response.
+/// Maximum response tokens by task, thinking included: this constant and the four below. A model with a lower maximum
+/// uses its own. Most of a call's reserved budget is for its longest response.
 pub const DOCUMENT_TOKENS: u64 = 32_000;
 pub const CHANGE_TOKENS: u64 = 64_000;
 pub const EDITS_TOKENS: u64 = 24_000;
@@ -160,8 +163,8 @@ pub const RATE_COOLDOWN: Duration = Duration::from_secs(60);
 /// paid.
 pub const QUOTA_COOLDOWN: Duration = Duration::from_secs(3600);
 
-/// Bounds of any cooldown, whatever the provider names. The lower bound prevents an immediate retry; no quota lasts
-/// longer than a day, which may have 25 hours.
+/// Shortest cooldown, whatever the provider names; it prevents an immediate retry. [`LONGEST_COOLDOWN`] is the longest:
+/// no quota lasts longer than a day, which may have 25 hours.
 pub const SHORTEST_COOLDOWN: Duration = Duration::from_secs(1);
 pub const LONGEST_COOLDOWN: Duration = Duration::from_secs(25 * 3600);
 
@@ -176,20 +179,22 @@ pub const ANSWER_TOKENS: u64 = 100_000;
 /// Maximum tokens of a chat's own markers and role names.
 pub const CHAT_FRAME_TOKENS: u64 = 256;
 
-/// Timeout for a program's version command: a second on a busy machine, and some programs start a whole runtime for it.
+/// Timeout for a program's version command. It takes a second on a busy machine, and some programs start a whole
+/// runtime for it.
 pub const VERSION_TIME: Duration = Duration::from_secs(20);
 
 /// Maximum tokens of repository context shown to a model: about 60 KB of source text. It leaves 14,000 tokens of the
 /// smallest default window (32,000) for everything else.
 pub const CONTEXT_TOKENS: usize = 18_000;
 
-/// Maximum ranked files that may be shown to a model, and maximum files that a text may name as files to change.
+/// Maximum ranked files that may be shown to a model, also used as the maximum of files that a text may name as files
+/// to change.
 pub const CONTEXT_FILES: usize = 60;
 
 /// Maximum bytes of a text used to find similar code: the largest design, and more than any issue can hold.
 pub const SIMILAR_TEXT: usize = 256 * 1024;
 
-/// Maximum distinct words of that text used for ranking; more make it slower and rarely better.
+/// Maximum distinct words of a text used to find similar code. More words make the ranking slower and rarely better.
 pub const SIMILAR_WORDS: usize = 200;
 
 /// Maximum bytes of an imported module's name; longer ones are not looked up.
@@ -207,13 +212,14 @@ pub const IMPORT_BYTES: usize = 8_192;
 /// Bytes counted per item of a summary, on top of its texts.
 pub const SUMMARY_ITEM_BYTES: usize = 16;
 
-/// Maximum nesting of items in a summary: readers of summaries recurse.
+/// Maximum nesting of items in a summary, because the code that reads summaries is recursive.
 pub const SUMMARY_NESTING: usize = 16;
 
 /// Maximum bytes of a constant's value that is included in its signature.
 pub const SUMMARY_VALUE_BYTES: usize = 80;
 
-/// Maximum lines and bytes of a signature; a longer one is cut after whole lines.
+/// Maximum lines of a signature; [`SIGNATURE_BYTES`] is the maximum of its bytes. A longer signature is cut after whole
+/// lines.
 pub const SIGNATURE_LINES: usize = 40;
 pub const SIGNATURE_BYTES: usize = 2_000;
 

@@ -99,7 +99,7 @@ impl TraceExporter {
         Ok(Self { store, clock, client: client.build()?, url, visits: Mutex::new(visits), counted })
     }
 
-    /// Exports visits until `ended`, then the rest for at most `EXPORT_TIMEOUT`.
+    /// Exports visits until `ended`, then the remaining visits for at most `EXPORT_TIMEOUT`.
     pub async fn run(&self, ended: CancellationToken) {
         if run_until(&ended, EXPORT_TIMEOUT, self.export_visits(&ended)).await.is_none() {
             let visits = self.visits.lock().await.len() as u64;
@@ -216,7 +216,7 @@ impl TraceExporter {
     }
 }
 
-/// Runs `work` until `patience` after `ended`. Returns `None` if it was not done by then.
+/// Runs `work` until `patience` after `ended`. Returns `None` if `work` was not done by then.
 async fn run_until<V>(
     ended: &CancellationToken,
     patience: Duration,
@@ -271,7 +271,7 @@ impl RunTrace {
         }
     }
 
-    /// Returns the spans of the visit and its children, and of the run if it ended with this visit.
+    /// Returns the spans of the visit and its children. If the run ended with this visit, also returns the run's span.
     fn visit_spans(&self, left: &FinishedVisit, row: VisitSpan, now: Timestamp) -> Vec<Span> {
         // Visit numbers start at 1, so visit 0 is free for the run's own span.
         let (root, id) = (self.span_id(0, ""), self.span_id(left.visit, ""));
@@ -361,8 +361,8 @@ impl RunTrace {
     }
 }
 
-/// Returns when a request started. The requests of one call are sequential, and all but the last are recorded when the
-/// call is over.
+/// Returns when a request started. The requests of one call are sequential, and all except the last are recorded only
+/// when the call is over.
 fn call_start(calls: &[(String, Timestamp, CallRow)], key: &str) -> Timestamp {
     const LEG: &str = "~leg-";
     let number = |key: &str| key.split_once(LEG).map_or(Some(usize::MAX), |(_, number)| number.parse().ok());

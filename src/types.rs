@@ -74,7 +74,7 @@ impl IssueNo {
         if nth == 1 { format!("{BRANCH}{self}") } else { format!("{BRANCH}{self}-{nth}") }
     }
 
-    /// Returns the issue of one of our branches.
+    /// Returns the issue that one of our branches belongs to.
     pub fn from_branch(branch: &str) -> Option<Self> {
         let named = branch.strip_prefix(BRANCH)?;
         let (issue, nth) = named.split_once('-').unwrap_or((named, "1"));
@@ -107,7 +107,7 @@ impl Cause {
         Self(format!("{delivery}.{index}"))
     }
 
-    /// Returns the cause of the run that this run starts when it is done.
+    /// Returns the cause of the follow-up run that the run with this cause starts at its end.
     pub fn follow_up(&self) -> Self {
         Self(format!("{self}{}", Self::FOLLOW_UP_SUFFIX))
     }
@@ -309,7 +309,7 @@ impl fmt::Display for Oid {
     }
 }
 
-/// A command that every workflow understands. Stored with each answer to a gate.
+/// A command that every workflow understands. It is stored with each answer to a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {
@@ -354,7 +354,7 @@ impl Verb {
         }
     }
 
-    /// Whether the verb accepts what a gate asks about.
+    /// Returns whether the verb accepts the gate's subject.
     pub fn accepts(self) -> bool {
         matches!(self, Self::Approve | Self::Override)
     }
@@ -408,7 +408,7 @@ impl FromStr for Role {
     }
 }
 
-/// The user or bot that did something on GitHub. `id` decides permissions; `login` is for display.
+/// The user or bot that did something on GitHub. Permissions depend on `id`; `login` is only for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     pub id: UserId,
@@ -417,8 +417,8 @@ pub struct Actor {
     pub bot: bool,
 }
 
-/// Outcome of a review. The first three come only from a reviewer's schema-valid response. We set `Inconclusive` when
-/// such a response does not exist, and it passes no gate.
+/// Outcome of a review. The first three come only from a reviewer's schema-valid response. We set `Inconclusive` if the
+/// reviewer gives no schema-valid response; it passes no gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
@@ -451,7 +451,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// Milliseconds since 1970-01-01 UTC, from GitHub's RFC 3339 texts and from our `Clock`.
+/// Milliseconds since 1970-01-01 UTC, from GitHub's RFC 3339 timestamps and from our `Clock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
@@ -517,13 +517,13 @@ impl Timestamp {
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// An amount of money in micro-dollars. Only display rounds it, to the cent.
+/// An amount of money in micro-dollars. It is rounded (to the cent) only for display.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MicroUsd(pub u64);
 
 impl MicroUsd {
-    /// Maximum amount that users may write. Sums of such amounts stay far from overflow.
+    /// Maximum amount that users may write, so that sums of amounts stay far from overflow.
     const MOST_MICRO_DOLLARS: u64 = 1_000_000_000_000;
 
     /// Parses dollars as people write them: `$2`, `2.50`, `$0.05`.
@@ -637,7 +637,7 @@ pub const IN_PLACE: &str = "in-place";
 /// Approval option: the accepted text becomes a new issue.
 pub const NEW_ISSUE: &str = "new";
 
-/// Options that an approval may name at gates with several. No stage may have one of these names.
+/// Options that an approval may name at gates with several options. No stage may have one of these names.
 pub const APPROVAL_OPTIONS: &[&str] = &[IN_PLACE, NEW_ISSUE];
 
 #[cfg(test)]

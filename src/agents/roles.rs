@@ -41,7 +41,7 @@ impl AgentTool {
         }
     }
 
-    /// Returns whether the tool reads the commit and our own code runs it.
+    /// Returns whether the tool only reads the commit. Our own code runs it, without a program.
     pub fn reads_repository(self) -> bool {
         matches!(self, Read | List | Search | Count | Diff)
     }
@@ -102,8 +102,8 @@ impl ToolchainProfile {
         }
     }
 
-    /// Returns the command line of the tool, to run at the repository root. The line is fixed: nobody adds an argument.
-    /// It changes no file that is kept.
+    /// Returns the command line of the tool, to run at the repository root. The line is fixed: models cannot add
+    /// arguments. The command's changes to files are discarded.
     pub fn command_line(self, tool: AgentTool) -> Option<&'static str> {
         Some(match (self, tool) {
             (Self::Typescript, Typecheck) => "npx --no-install tsc --noEmit",
@@ -127,7 +127,7 @@ impl ToolchainProfile {
         std::iter::once(tool.name()).chain(self.aliases(tool).iter().copied())
     }
 
-    /// Returns the tool with exactly this name. A path to a program, another case or a look-alike letter does not
+    /// Returns the tool with exactly this name. Paths to programs, other letter case and look-alike letters do not
     /// match.
     pub fn find_tool(self, name: &str) -> Option<AgentTool> {
         AgentTool::ALL.into_iter().find(|tool| self.tool_names(*tool).any(|known| known == name))
@@ -146,12 +146,11 @@ pub struct AgentRole {
 pub struct ToolAvailability {
     /// Toolchain whose commands can run; `None` if commands are unavailable.
     pub commands: Option<ToolchainProfile>,
-    /// Whether there is a workspace to write to.
+    /// Whether the run has a workspace that a role can write to.
     pub writes: bool,
 }
 
-/// All roles. A role that writes does not test, a role that tests does not write, and a role that reads the repository
-/// has no network.
+/// All roles. No role may both write and test, and roles that read the repository have no network.
 pub const ROLES: [AgentRole; 10] = [
     AgentRole { name: "architect", tools: &[Typecheck, Read, List, Search, Count] },
     AgentRole { name: "implementer", tools: &[Typecheck, Lint, Format, Read, List, Search, Write] },
@@ -179,7 +178,7 @@ impl AgentRole {
         self.tools.iter().copied().filter(move |tool| tool.reads_repository() || runs(*tool) || writes(*tool))
     }
 
-    /// Returns the tool for `name` if the role may use it here. The error is our sentence for the model.
+    /// Returns the tool for `name` if the role may use it in this run. The error is a message for the model.
     pub(super) fn authorize(
         &self,
         profile: ToolchainProfile,

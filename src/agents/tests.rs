@@ -14,7 +14,7 @@ use crate::{
     proc::ChildCommand,
 };
 
-/// Commands of each role, as listed by the project that had the idea.
+/// Expected commands of each role, listed by their Unix names.
 const COMMANDS: [(&str, &str); 10] = [
     ("architect", "tsc cat ls find wc"),
     ("implementer", "tsc eslint prettier cat ls find mkdir cp"),
@@ -28,7 +28,7 @@ const COMMANDS: [(&str, &str); 10] = [
     ("catcher", "cat ls find"),
 ];
 
-/// Tool, its other names, and sample arguments; `None` if no role can run it.
+/// Each tool with its other names and sample arguments. The arguments are `None` if no role can run the tool.
 const GROUPS: [(&str, &str, Option<&str>); 11] = [
     ("typecheck", "tsc", Some("{}")),
     ("lint", "eslint", Some("{}")),
@@ -101,7 +101,7 @@ async fn call_tool(
     exec.run_calls(role, &requests).await.unwrap()
 }
 
-/// Returns the tools for which these roles differ from the tables above.
+/// Returns the calls whose result differs from the tables above.
 async fn mismatched_tools(exec: &mut ToolExecutor, roles: &[AgentRole]) -> Vec<String> {
     let mut wrong = Vec::new();
     for ((name, commands), role) in COMMANDS.iter().zip(roles) {

@@ -1,7 +1,8 @@
-//! Runs the tools a role requests. Read tools see the commit's files as models may see them, never the host's.
+//! Runs the tools a role requests. Read tools see the commit's files, without those hidden from models, and never the
+//! host's files.
 //!
-//! Only the commit's own list of paths decides whether a path exists. A path with a special meaning to a shell or file
-//! system is refused first, with the reason, so that a model does not try another spelling.
+//! A path exists only if the commit lists it. A path with a special meaning to a shell or file system is refused first,
+//! with the reason, so that a model does not try another spelling.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,10 +24,10 @@ use crate::{
     git::{CommitEntry, EntryMode, GitError, Snapshot},
 };
 
-/// Maximum bytes of all files one search reads. A note lists how many files it skipped.
+/// Maximum total bytes of files that one search reads. The result says how many files were skipped.
 const SEARCH_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Maximum bytes of files in memory at once.
+/// Maximum bytes of files that a search holds in memory at once.
 const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Maximum characters of a matching line.
@@ -35,7 +36,7 @@ const LINE_CHARS: usize = 300;
 /// Maximum characters of a path, name or text argument: a search compares it with every path and line.
 const ARGUMENT_CHARS: usize = 300;
 
-/// Maximum lines of each of two compared files: a diff where every line differs takes quadratic time.
+/// Maximum lines of each of two compared files, because the diff of two entirely different files takes quadratic time.
 const DIFF_LINES: usize = 5_000;
 
 /// Runs the tool calls of a role on one commit.
@@ -46,10 +47,10 @@ pub struct ToolExecutor {
     /// Whether commands are available. Their outputs are in `command_outputs`.
     commands: bool,
     command_outputs: Vec<(AgentTool, String)>,
-    /// Files that the change under review writes; `None` for a file it removes.
+    /// Files that the change under review writes, with their new text; `None` if the change removes the file.
     changed: Vec<(String, Option<String>)>,
-    /// Workspace of written files, which read tools see as well. `write_results` holds the results of write calls by
-    /// their index.
+    /// Workspace with the files that the role has written; read tools see them too. `write_results` holds the results
+    /// of write calls by their index.
     workspace: Option<(Workspace, TreeIndex)>,
     write_results: HashMap<usize, ToolResult>,
 }
@@ -57,7 +58,7 @@ pub struct ToolExecutor {
 /// Results of the tool calls of one response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolCallReport {
-    /// Each call with its result, for the model. It quotes files, so it is untrusted.
+    /// Each call with its result, for the model. Contains quoted files, so it is untrusted.
     pub text: String,
     pub calls: usize,
     pub refused: usize,
@@ -66,10 +67,10 @@ pub struct ToolCallReport {
 /// A tool's output, or our refusal with the reason.
 type ToolResult = Result<ToolOutput, String>;
 
-/// File content, apart from our own note on it: a file may contain text that looks like our note.
+/// File content and our own note on it. They are separate because a file may contain text that looks like our note.
 #[derive(Default, Clone)]
 struct ToolOutput {
-    /// Text of our own.
+    /// Note written by our code.
     note: String,
     text: String,
 }
@@ -129,7 +130,8 @@ struct DiffArguments {
 }
 
 impl ToolExecutor {
-    /// If `commands` is true, the role's commands are available. The caller runs them before [`Self::run_calls`].
+    /// Creates an executor for one commit. If `commands` is true, the role's commands are available; the caller must
+    /// run them before [`Self::run_calls`].
     pub fn new(index: Arc<Index>, snapshot: Snapshot, commands: bool) -> Self {
         let profile = ToolchainProfile::detect(snapshot.entries().iter().map(|entry| entry.path.as_str()));
         let (ran, changed, wrote) = (Vec::new(), Vec::new(), HashMap::new());
@@ -164,7 +166,7 @@ impl ToolExecutor {
         role.authorize(self.profile, done, name)
     }
 
-    /// Runs the write calls that the role may make. The result is the same in every attempt.
+    /// Runs the write calls that the role may make. A step that is retried gets the same result.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -221,13 +223,13 @@ impl ToolExecutor {
         })
     }
 
-    /// Adds the changed files of the change under review.
+    /// Adds the files changed by the change under review, so that read tools see them.
     #[must_use]
     pub fn with_changes(self, changed: &[(String, Option<String>)]) -> Self {
         Self { changed: changed.to_vec(), ..self }
     }
 
-    /// Returns the commands to run among the requested tools: each once, with its command line.
+    /// Returns the commands among the requested tools, each once and with its command line.
     pub fn commands_to_run(
         &self,
         role: &AgentRole,
@@ -253,10 +255,10 @@ impl ToolExecutor {
         self
     }
 
-    /// Runs the requested tools in order, as far as the role may.
+    /// Runs the requested tools in order and refuses those that the role may not use.
     ///
     /// # Errors
-    /// Returns an error if git fails. A mistake in a call is a result for the model.
+    /// Returns an error if git fails. A mistake in a call is not an error: the model gets it as the call's result.
     pub async fn run_calls(
         &self,
         role: &AgentRole,
@@ -535,7 +537,7 @@ fn parse_arguments<T: DeserializeOwned>(arguments: &Value) -> Result<T, String> 
         .map_err(|error| format!("refused: {}", truncate_line(&error.to_string(), 160)))
 }
 
-/// Normalizes a path argument to a path in the commit. The root is the empty path.
+/// Normalizes a path argument to a path in the commit. The repository root becomes the empty path.
 fn repository_path(path: &str) -> Result<&str, String> {
     if is_too_long(path) {
         return Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters"));
@@ -554,7 +556,7 @@ fn repository_path(path: &str) -> Result<&str, String> {
     Err(format!("refused: the path {:?} {why}", truncate_line(path, 120)))
 }
 
-/// Returns whether the path contains `name`, where `*` matches anything.
+/// Returns whether the path contains the pattern `name`, in which `*` matches any characters.
 fn matches_wildcard(path: &str, name: &str) -> bool {
     let mut rest = path;
     name.split('*').all(|part| match rest.find(part) {
@@ -570,7 +572,7 @@ fn is_too_long(argument: &str) -> bool {
     argument.chars().nth(ARGUMENT_CHARS).is_some()
 }
 
-/// Appends a row for each line that contains `text`. Returns true if some rows did not fit.
+/// Appends a row for each line that contains `text`. Returns true if some rows exceeded the size limit.
 fn add_matching_lines(mut rows: String, files: &[(String, String)], text: &str) -> (String, bool) {
     let mut remaining = RESULT_CHARS.saturating_sub(rows.chars().count());
     for (path, content) in files.iter().filter(|(_, content)| content.contains(text)) {

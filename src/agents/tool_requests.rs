@@ -1,14 +1,14 @@
 //! Parses tool requests from a model's response.
 //!
-//! All models use one plain-text form: `{"toolCalls": [{"name": …, "arguments": {…}}]}`. The parser skips a sentence
-//! before it and a fence around it.
+//! All models use one plain-text form: `{"toolCalls": [{"name": …, "arguments": {…}}]}`. The parser ignores a sentence
+//! before the JSON and a code fence around it.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::codebase::redact_text;
 
-/// A tool call that a model requests, unchecked.
+/// A tool call that a model requests, not yet checked against its role.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ToolRequest {
     pub name: String,
@@ -19,12 +19,12 @@ pub struct ToolRequest {
 /// Kind of a model's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentAnswer {
-    /// The response requests tools; at least one.
+    /// The response requests one or more tools.
     Calls(Vec<ToolRequest>),
-    /// The response tries to request tools but cannot be parsed. The reason is fixed text, since the model sees it as
-    /// ours.
+    /// The response tries to request tools but cannot be parsed. The reason is a fixed string, because the model trusts
+    /// it as our own text.
     Broken(&'static str),
-    /// Any other response.
+    /// The response requests no tools.
     Other,
 }
 
@@ -72,7 +72,7 @@ impl ToolRequest {
     }
 }
 
-/// Redacts a model's text, joins it into one line and truncates it to `most` characters.
+/// Redacts a model's text, puts it on one line and truncates it to `most` characters.
 pub(super) fn truncate_line(text: &str, most: usize) -> String {
     let line = redact_text(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {

@@ -1,5 +1,5 @@
-//! Reload of secrets and of the reviewer while the server runs. A reload checks everything first, then applies all of
-//! it or nothing.
+//! Reloads secrets and the reviewer while the server runs. A reload checks the new settings and secrets first and
+//! changes nothing if a check fails.
 
 use std::sync::Arc;
 
@@ -18,32 +18,32 @@ use crate::{
     workflows,
 };
 
-/// The components that hold secrets, with the values they use.
+/// Holds the components that use secrets, to replace those secrets.
 pub(super) struct SecretReloader {
-    /// Settings as of the server's start.
+    /// Settings read when the server started.
     pub(super) settings: Arc<Settings>,
-    /// Private key in use. The lock also serialises reloads.
+    /// Private key in use. Its lock also makes reloads run one at a time.
     pub(super) key: Mutex<SecretString>,
     pub(super) github: GitHub,
     pub(super) providers: Arc<ModelProviders>,
     pub(super) webhook: ReloadableValue<Vec<SecretString>>,
-    /// The reviewer's name under `[models]`.
+    /// Reviewer from the last reload, as named under `[models]`.
     pub(super) reviewer: ReloadableValue<String>,
-    /// Port that notifies runs whose reviews gave no verdict.
+    /// Engine, used to notify runs whose reviews gave no verdict.
     pub(super) engine: Arc<dyn EnginePort>,
     pub(super) store: Arc<Store>,
     pub(super) clock: SharedClock,
 }
 
 impl SecretReloader {
-    /// Returns the settings in use: those of the start, with the reviewer of the last reload.
+    /// Returns the settings from the server's start with the reviewer of the last reload.
     pub(super) fn current_settings(&self) -> Settings {
         let mut settings = Settings::clone(&self.settings);
         settings.models.reviewer.clone_from(&self.reviewer.get());
         settings
     }
 
-    /// Reloads secrets and reviewer. Returns a sentence on the changes applied and those that need a restart, or why
+    /// Reloads the secrets and the reviewer. Returns which changes were applied and which need a restart, or why
     /// nothing changed.
     pub(super) async fn reload(&self) -> Result<String, String> {
         let mut key = self.key.lock().await;
@@ -100,7 +100,7 @@ impl SecretReloader {
         Ok(summary)
     }
 
-    /// Makes this model the reviewer from now on, and notifies gates that wait without a verdict.
+    /// Makes this model the reviewer and notifies the gates that wait because a review gave no verdict.
     async fn take_reviewer(&self, reviewer: &str) -> String {
         self.reviewer.set(reviewer.to_owned());
         let live = RunFilter { repo: None, issue: None, live_only: true };

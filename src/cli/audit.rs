@@ -20,7 +20,7 @@ use crate::{
     types::{Hash, IssueNo, RepoId, RepoName, count},
 };
 
-/// Repository to read, and the data directory that holds it.
+/// Repository whose chain to read, and the data directory that contains it.
 #[derive(clap::Args)]
 struct AuditSource {
     #[arg(value_name = "OWNER/REPO")]
@@ -147,7 +147,7 @@ impl AuditVerifyCommand {
     }
 }
 
-/// Counts, per `countersign archive` file, the texts that exist only there.
+/// Counts the texts that exist only in an archive, per file of `countersign archive`.
 fn archived_text_counts<'a>(links: impl Iterator<Item = &'a AuditRow>) -> BTreeMap<&'a str, usize> {
     let mut files = BTreeMap::new();
     for link in links.filter(|link| link.what == store::ARCHIVED_LINK_TEXT) {
@@ -238,7 +238,7 @@ fn link_json(link: &IssueAuditLink) -> Value {
     })
 }
 
-/// Builds the files of the export folder, as (name, text).
+/// Builds the files of the export folder; returns their names and texts.
 fn issue_files(rows: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
     let (mut files, mut lines) = (Vec::new(), String::new());
     let (mut costs, mut findings) = (Vec::new(), BTreeMap::new());

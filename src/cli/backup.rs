@@ -76,7 +76,8 @@ impl BackupCommand {
     }
 }
 
-/// Refuses a backup inside the data directory or a model program's configuration directory: models can read the latter.
+/// Refuses to write a backup into the data directory, or into a model program's configuration directory, which models
+/// can read.
 fn require_separate_directory(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
     let models = &settings.models;
     let real = directory.ancestors().find_map(|place| place.canonicalize().ok()).unwrap_or_default();

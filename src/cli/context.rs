@@ -73,7 +73,8 @@ impl ContextCommand {
     }
 }
 
-/// Prints the context. A closed pipe is success; any other error fails, because the output would be incomplete.
+/// Prints the context. Ignores a closed pipe but fails on any other write error, because the output would be
+/// incomplete.
 fn print_context(context: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     match writeln!(out, "{context}").and_then(|()| out.flush()) {

@@ -20,8 +20,8 @@ use crate::{
 
 /// Remove all stored data of a repository: runs, documents, costs, audit chain, mirror and deliveries.
 ///
-/// Nothing on GitHub changes. A running server refuses while a run of the repository is alive (end it with `/stop` on
-/// its issue); without a server, live runs are removed too. Only a backup can bring the data back.
+/// Nothing on GitHub changes. A running server refuses while a run of the repository has not ended; end it with `/stop`
+/// on its issue. Without a running server, such runs are removed too. Only a backup can bring the data back.
 #[derive(clap::Args)]
 pub(super) struct ForgetCommand {
     /// Repository, as OWNER/REPO.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use super::ConfigFlag;
 use crate::workflows;
 
-/// Timeout of the request. A server that needs longer counts as down.
+/// Timeout of the health request. If the server takes longer, it is reported as down.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Check that the server answers on its public address.

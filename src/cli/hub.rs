@@ -11,10 +11,10 @@ use crate::{
     types::Role,
 };
 
-/// Run the demo's local GitHub by itself, to try `setup`, `doctor` and `serve` against.
+/// Run the demo's local GitHub by itself, to try `setup`, `doctor` and `serve` with it.
 ///
-/// It listens on loopback only, serves one sample repository with three issues, and keeps its state: you can open the
-/// data directory again.
+/// It listens on loopback only and serves one sample repository with three issues. It keeps its state in the data
+/// directory, so you can continue with the same directory later.
 #[derive(clap::Args)]
 pub(super) struct LocalhubCommand {
     /// Address to listen on; loopback only.

@@ -55,10 +55,10 @@ pub(super) struct InitCommand {
     /// Organisation to register the App for.
     #[arg(long, value_name = "ORGANISATION")]
     organization: Option<String>,
-    /// Payment for Claude.
+    /// Method of payment for Claude.
     #[arg(long, value_enum)]
     claude: Option<ClaudePayment>,
-    /// Gemini tier of your key.
+    /// Tier of your Gemini key.
     #[arg(long, value_enum)]
     gemini_tier: Option<GeminiTierChoice>,
     /// Ask no questions; take the defaults.
@@ -68,11 +68,11 @@ pub(super) struct InitCommand {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ClaudePayment {
-    /// Your subscription: the Claude CLI is logged in.
+    /// Subscription; the Claude CLI is logged in with it.
     Login,
     /// Pay per token, with a key of Anthropic's API.
     Key,
-    /// Not now.
+    /// Set Claude up later.
     Later,
 }
 
@@ -85,12 +85,12 @@ enum GeminiTierChoice {
 
 /// Asks questions on stdin and checks the answers.
 struct Prompter {
-    /// `None` if nobody can be asked (`--yes`).
+    /// Standard input; `None` with `--yes`, which asks no questions.
     input: Option<BufReader<Stdin>>,
     asked: usize,
 }
 
-/// Setup cannot continue: a question without a default has no answer, or a flag has an unusable value.
+/// Setup cannot continue: a question without a default has no answer, or a flag's value fails its check.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
 struct InitAbort;
@@ -162,7 +162,7 @@ impl InitCommand {
         checked
     }
 
-    /// Asks for what registering the App needs.
+    /// Asks the questions needed to register the App.
     async fn app(&self, prompter: &mut Prompter, relay: &mut Option<Url>) -> PromptResult<SetupCommand> {
         let given = self.github.as_ref().map(Url::as_str);
         let github =
@@ -277,7 +277,8 @@ impl Prompter {
         Self { input, asked: 0 }
     }
 
-    /// Like [`ask`](Self::ask), unless the command line has the answer, which must pass the same check.
+    /// Checks the value from the command line if there is one, and aborts if it fails. Otherwise calls
+    /// [`ask`](Self::ask).
     async fn given_or_ask<T, F: Future<Output = Result<T, String>>>(
         &mut self,
         given: Option<&str>,
@@ -314,7 +315,8 @@ impl Prompter {
         }
     }
 
-    /// Asks for a key until its service accepts one; `None` if skipped.
+    /// Asks for a key until its service accepts one or cannot be reached. Returns `None` if the user skips the
+    /// question.
     async fn key(&mut self, name: &str, service: ApiService, models: &ModelSettings) -> Option<SecretString> {
         loop {
             let hidden = HiddenInput::begin();
@@ -340,7 +342,7 @@ impl Prompter {
         }
     }
 
-    /// Reads one answer; `None` at end of input or if nobody can be asked.
+    /// Reads one answer; returns `None` at end of input or with `--yes`.
     async fn line(&mut self, prompt: &str) -> Option<String> {
         let input = self.input.as_mut()?;
         self.asked += 1;
@@ -386,7 +388,7 @@ fn parse_address(text: &str) -> Result<Url, String> {
     })
 }
 
-/// Parses GitHub's address and checks that something answers there.
+/// Parses GitHub's address and checks that its API answers.
 async fn check_reachable(text: String) -> Result<Url, String> {
     let url = parse_address(&text)?;
     if url.scheme() == "http" && !is_loopback(&url) {
@@ -428,7 +430,7 @@ async fn parse_choice<T: ValueEnum>(text: String) -> Result<T, String> {
     })
 }
 
-/// Writes a key to `.env`, if there is one.
+/// Writes a key to `.env` unless it is `None`.
 fn save_key(env: &Path, name: &str, key: Option<SecretString>) -> anyhow::Result<()> {
     let Some(key) = key else { return Ok(()) };
     add_secret(env, name, &key)?;

@@ -9,8 +9,8 @@ use crate::{clock::SystemClock, providers::ModelProviders, workflows};
 
 /// Log the Claude CLI or OpenCode in for the server, with your subscription.
 ///
-/// Runs the program's own login in a configuration directory of the server, never in yours: otherwise your own
-/// configuration, including hooks, would run with every call. Run it as the user that runs the server.
+/// Runs the program's own login command in a configuration directory of the server. Your own configuration is not used,
+/// because its hooks would then run with every call. Run it as the user that runs the server.
 #[derive(clap::Args)]
 pub(super) struct LoginCommand {
     #[command(flatten)]

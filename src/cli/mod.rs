@@ -80,7 +80,7 @@ struct Cli {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogChoice {
-    /// `info` for serve, `error` for the rest.
+    /// Log at `info` for `serve`, and at `error` for other commands.
     Default,
     Error,
     Warn,
@@ -134,8 +134,8 @@ struct ConfigFlag {
 }
 
 impl ConfigFlag {
-    /// Returns `named`, or the data directory of the settings. Fails if it holds no databases: commands that only read
-    /// must not create them.
+    /// Returns `named`, or the data directory from the settings. Fails if the directory has no databases, because
+    /// commands that only read must not create them.
     fn data_directory(&self, named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         let data = match named {
             Some(data) => data,
@@ -145,7 +145,8 @@ impl ConfigFlag {
         Ok(data)
     }
 
-    /// Returns the databases in `named`, or those of the settings: Postgres if configured, files otherwise.
+    /// Returns the databases in `named`. Without it, returns those of the settings: Postgres if configured, files
+    /// otherwise.
     fn open_source(&self, named: Option<PathBuf>) -> anyhow::Result<DatabaseSource> {
         if named.is_none()
             && let Some(place) = app::find_source(&workflows::load_settings(&self.config)?)?
@@ -156,7 +157,7 @@ impl ConfigFlag {
     }
 }
 
-/// Runs the command of this process.
+/// Parses the command line and runs its command.
 pub fn main() -> ExitCode {
     // The sandbox re-executes this binary as its inner stage. Must run before any thread starts, so restrictions apply
     // to the whole process.
@@ -293,8 +294,8 @@ fn sandbox_level<const MANY: usize>(levels: [Level; MANY]) -> impl TypedValuePar
         .try_map(move |name| named(name).ok_or("no such level"))
 }
 
-/// Creates or reuses a directory: it must be new, empty, or contain the file `mark` from an earlier use. Returns an
-/// exclusive lock on it.
+/// Creates or reuses a directory. It must be new, be empty, or contain the file `mark` from an earlier use. Returns an
+/// exclusive lock on the directory.
 fn claim_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
     let shown = directory.display();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
@@ -340,7 +341,7 @@ fn require_data(data: &Path) -> anyhow::Result<()> {
     ))
 }
 
-/// Maximum padding width of a column; one long cell must not push the others off screen.
+/// Maximum width to which cells are padded, so that one long cell does not move the other columns off screen.
 const WIDEST_COLUMN: usize = 60;
 
 /// Formats rows as a table with aligned columns.
@@ -357,7 +358,7 @@ fn align_columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Prints one line to stdout. Errors are ignored: a closed pipe is not our problem.
+/// Prints one line to stdout. Errors are ignored, because a closed pipe is not a failure of the command.
 fn print_line(line: impl Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -70,8 +70,8 @@ impl ModelsCommand {
     }
 }
 
-/// Rows for names that stand for models: the name, a model, and why it cannot be used. A provider's missing requirement
-/// goes into `lacking`, once per provider.
+/// Returns a row for each name that stands for models: the name, a model, and why that model cannot be used. Adds each
+/// provider's missing requirement to `lacking`, so that it is printed once.
 fn name_rows(
     names: &Names,
     providers: &ModelProviders,
@@ -109,7 +109,7 @@ fn name_rows(
     rows
 }
 
-/// Facts without a column of their own: price changes, the end date, the successor.
+/// Returns facts that have no column: price changes, the end date, the successor.
 fn remarks(model: &Model, now: Timestamp) -> String {
     let tiers =
         model.prices.iter().filter(|price| price.above > 0 || price.from.is_some_and(|from| from > now));

@@ -15,13 +15,13 @@ use crate::{
 
 /// Copy a data directory's databases into the Postgres of the settings.
 ///
-/// Stop the server first. Everything goes in one transaction, and is read back and compared before the commit, so you
-/// can simply start an interrupted move again; the database must be empty. DIR is opened as at a start, which upgrades
-/// it to this version, and is then marked so that no server opens it again. Not moved: mirrors of repositories (fetched
-/// again), archives (they stay readable in DIR), and the models' logins (copy their directories, or log in again).
+/// Stop the server first. The Postgres database must be empty. All data goes in one transaction, and is read back and
+/// compared before the commit, so you can start an interrupted move again. DIR is upgraded to this version, and is then
+/// marked so that no server opens it again. Not moved: mirrors of repositories (fetched again), archives (they stay
+/// readable in DIR), and the models' logins (copy their directories, or log in again).
 #[derive(clap::Args)]
 pub(super) struct MoveCommand {
-    /// Data directory used until now.
+    /// Data directory that the server has used so far.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     from: PathBuf,
     #[command(flatten)]

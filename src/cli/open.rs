@@ -20,7 +20,7 @@ pub(super) struct OpenCommand {
     /// Length of the session in hours.
     #[arg(long, value_name = "HOURS", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=720))]
     hours: u32,
-    /// Revoke every link and end every session instead.
+    /// Revoke every link and session, and print no new link.
     #[arg(long, conflicts_with_all = ["act", "hours"])]
     revoke: bool,
     #[command(flatten)]

@@ -41,7 +41,7 @@ pub(super) struct ResumeCommand {
 /// repeated. Use it once the cause is fixed: a key, a quota, a full disk, a newer version.
 #[derive(clap::Args)]
 pub(super) struct RetryCommand {
-    /// Run id, as its comments and `countersign runs --all` show it, for example 8123-4.
+    /// Run id, for example 8123-4; the run's comments and `countersign runs --all` show it.
     #[arg(value_name = "RUN")]
     run: RunId,
     #[command(flatten)]

@@ -16,7 +16,7 @@ use crate::providers::{Cassette, CassetteEntry, CassetteOutcome, Usage, read_cas
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ReplayCommand {
-    /// The folder of cassettes.
+    /// Folder with the recorded responses.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

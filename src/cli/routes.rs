@@ -1,4 +1,4 @@
-//! `countersign routes`: how requests in free words were routed.
+//! `countersign routes`: list the routing decisions for free-text requests.
 
 use std::process::ExitCode;
 
@@ -12,11 +12,11 @@ use crate::{
     workflows::route::{CALL_ALERT_MICROUSD, MEAN_ALERT_MICROUSD, MEAN_SAMPLE, mean},
 };
 
-/// List how requests in free words were routed, with the costs and how often people changed the result.
+/// List how free-text requests were routed, with the costs and how often people changed the result.
 ///
-/// Read-only; works while a server runs. LED TO is what followed: begin, probably (begun, with a line to undo it),
-/// offer (people chose), answer (a question), decline. CHANGED counts runs that people stopped, or replaced by another
-/// workflow before the end, within a day. With --json, amounts are whole micro-dollars.
+/// Read-only; works while a server runs. LED TO is the result: begin (a run started), probably (started, with a command
+/// to undo it), offer (people chose), answer (a question was answered), decline. CHANGED counts runs that people
+/// stopped, or replaced by another workflow before the end, within a day. With --json, amounts are whole micro-dollars.
 #[derive(clap::Args)]
 pub(super) struct RoutesCommand {
     /// Only requests in this repository.

@@ -15,10 +15,10 @@ use crate::{
     workflows,
 };
 
-/// List runs: current step, since when, what each waits for and where, and its GitHub API calls.
+/// List runs: the current step and its start, what each run waits for and where, and the run's GitHub API calls.
 ///
-/// Reads through the running server, or from the data directory if no server runs. CALLS is requests to GitHub's API so
-/// far / how many of them were writes.
+/// Reads through the running server, or from the data directory if no server runs. CALLS shows requests to GitHub's API
+/// so far / how many of them were writes.
 #[derive(clap::Args)]
 pub(super) struct RunsCommand {
     /// Only runs of this repository.

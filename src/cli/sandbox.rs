@@ -24,8 +24,8 @@ use crate::{
 ///
 /// It works in an empty directory that is removed afterwards, or in the first --rw directory. It sees the system's
 /// programs and libraries and the --ro and --rw paths, and nothing else: none of your files, no environment, no network
-/// except its own. Everything it starts ends with it. Under root, the command runs as another user, which owns the --rw
-/// directories until the command ends; so they may hold only files of root.
+/// except its own. All processes it starts are killed when it exits. Under root, the command runs as another user,
+/// which owns the --rw directories until the command exits; so these may contain only files of root.
 ///
 /// Exit code: the command's own; 128 plus the signal number; 124 if it hit a limit; 125 if it was not run.
 #[derive(clap::Args)]
@@ -49,10 +49,10 @@ pub(super) struct SandboxRunCommand {
     /// Maximum number of processes.
     #[arg(long, value_name = "NUMBER", default_value_t = 512)]
     processes: u64,
-    /// Megabytes by which its directories may grow.
+    /// Maximum growth of its directories in megabytes.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     disk: u64,
-    /// Number of files by which its directories may grow.
+    /// Maximum number of files by which its directories may grow.
     #[arg(long, value_name = "NUMBER", default_value_t = 200_000)]
     files: u64,
     /// Use only this level; default: the strictest one that works here.
@@ -63,7 +63,7 @@ pub(super) struct SandboxRunCommand {
     command: Vec<OsString>,
 }
 
-/// Resolves a path that contains no link. Someone else could create a link that leads elsewhere.
+/// Resolves a path and fails if it contains a link. Another user could replace the link to redirect the path.
 fn resolve_without_links(path: &Path) -> anyhow::Result<PathBuf> {
     let real = path.canonicalize().with_context(|| path.display().to_string())?;
     let named: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();

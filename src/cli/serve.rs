@@ -20,15 +20,15 @@ use crate::{
 
 /// Receive webhooks and run workflows until stopped.
 ///
-/// SIGTERM or Ctrl-C stops starting new work and waits for model calls in flight, which are paid for; a second one
-/// parks their runs at once. Either way the next start continues from the last checkpoint. SIGHUP does the same as
-/// `countersign reload`.
+/// After SIGTERM or Ctrl-C the server starts no new work and waits for model calls in flight, because they are paid
+/// for. A second signal parks their runs at once. Either way the next start continues from the last checkpoint. SIGHUP
+/// does the same as `countersign reload`.
 #[derive(clap::Args)]
 pub(super) struct ServeCommand {
     #[command(flatten)]
     config: ConfigFlag,
-    /// Also take deliveries from a smee-compatible relay: the address of its channel, which must be the App's webhook
-    /// address. Whoever runs the relay can read all deliveries.
+    /// Also take deliveries from a smee-compatible relay. The value is the address of its channel, which must be the
+    /// App's webhook address. The relay's operator can read all deliveries.
     #[arg(long, value_name = "URL")]
     relay: Option<Url>,
 }
@@ -87,8 +87,8 @@ impl ServeCommand {
     }
 }
 
-/// Checks the App id, key and clock at start, since errors there would fail every delivery later. A temporary GitHub
-/// failure is only logged.
+/// Checks the App id, key and clock at start, because a wrong one would make every delivery fail later. Only logs a
+/// temporary GitHub failure.
 async fn check_identity(app: &Application) -> anyhow::Result<()> {
     match app.github.app().await {
         Ok(_) => Ok(()),
@@ -103,7 +103,7 @@ async fn check_identity(app: &Application) -> anyhow::Result<()> {
     }
 }
 
-/// Reloads secrets on SIGHUP, like `countersign reload`, for service managers.
+/// Reloads secrets and the reviewer on each SIGHUP, like `countersign reload`. Service managers reload by SIGHUP.
 async fn reload_on_hangup(mut hangups: Signal, app: &Application) {
     while hangups.recv().await.is_some() {
         match app.reload().await {

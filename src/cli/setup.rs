@@ -42,9 +42,9 @@ const INSTALL_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Register the App on GitHub and write its settings.
 ///
-/// Opens a page on this machine whose one button takes you to GitHub; GitHub asks for your consent and sends you back.
-/// Setup then writes countersign.toml, the private key and a .env with the webhook secret (both 0600), waits until you
-/// have installed the App, and puts that installation on the allow-list.
+/// Opens a page on this machine with one button that takes you to GitHub. GitHub asks for your consent and sends you
+/// back. Setup then writes countersign.toml, the private key, and a .env with the webhook secret; only your user can
+/// read the key and the .env. It waits until you have installed the App, and puts that installation on the allow-list.
 #[derive(clap::Args)]
 pub(super) struct SetupCommand {
     #[command(flatten)]
@@ -61,10 +61,10 @@ pub(super) struct SetupCommand {
     /// Register the App for this organisation instead of for yourself.
     #[arg(long, value_name = "ORGANISATION")]
     pub(super) organization: Option<String>,
-    /// Port of the page, on loopback; 0 picks a free one.
+    /// Port of the setup page, on loopback; 0 picks a free one.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(super) port: u16,
-    /// Whether the webhook address is a relay's and so says nothing about where to listen.
+    /// Whether the webhook address is a relay's. Then it does not determine where `serve` listens.
     #[arg(skip)]
     pub(super) relayed: bool,
 }
@@ -93,7 +93,7 @@ impl SetupCommand {
         Ok(code)
     }
 
-    /// Registers the App and waits for its installation; prints no next steps.
+    /// Registers the App and waits for its installation. Does not print the next steps.
     pub(super) async fn register(&self) -> anyhow::Result<ExitCode> {
         let webhook = match &self.webhook_url {
             Some(url) => url.clone(),
@@ -178,7 +178,8 @@ impl SetupCommand {
     }
 }
 
-/// Runs the steps after the button: exchanges the code, writes the files, waits for the installation.
+/// Finishes the registration after the user's consent: exchanges the code, writes the files, waits for the
+/// installation.
 async fn finish_registration(
     files: &SetupFiles,
     github: &GitHubSettings,
@@ -227,8 +228,8 @@ async fn exchange_code(files: &SetupFiles, github: &GitHubSettings, code: &str) 
 /// Allow-list line of new settings, replaced once the App is installed.
 const EMPTY_ALLOW_LIST: &str = "allow = []";
 
-/// Waits until the App is installed and puts that installation on the allow-list. We poll GitHub instead of setting a
-/// redirect URL: that would stay in the App's settings and lead nowhere once setup has ended.
+/// Waits until the App is installed and puts that installation on the allow-list. Polls GitHub instead of using a
+/// redirect URL, which would remain in the App's settings and lead nowhere after setup.
 pub(super) async fn allow_installation(config: &Path, from: Option<String>) -> anyhow::Result<()> {
     let settings = workflows::load_settings(config)?;
     let path = &settings.app.private_key_file;
@@ -276,7 +277,7 @@ struct SetupPage {
     codes_sender: mpsc::Sender<ManifestCode>,
 }
 
-/// Code that GitHub's redirect carries; the reply is the App's installation URL.
+/// Code from GitHub's redirect. `reply` takes the App's installation URL, or an error, for the browser's page.
 struct ManifestCode {
     code: String,
     reply: oneshot::Sender<Result<String, String>>,
@@ -344,7 +345,8 @@ fn page(status: StatusCode, body: &str) -> Response {
     (status, [(header::CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response()
 }
 
-/// Returns why GitHub could not reach, or should not use, this webhook address, with the fix.
+/// Returns the problem of a webhook address and its fix: GitHub cannot reach it, or should not use it. `None` if the
+/// address is fine.
 pub(super) fn webhook_problem(webhook: &Url, github: &Url) -> Option<&'static str> {
     match (is_loopback(webhook), is_loopback(github)) {
         (true, false) => Some("is a loopback address; write the address where GitHub reaches this server"),
@@ -361,7 +363,8 @@ pub(super) fn webhook_problem(webhook: &Url, github: &Url) -> Option<&'static st
     }
 }
 
-/// Address where `serve` should listen: the webhook's own port if it is on this machine.
+/// Returns the address on which `serve` should listen: the webhook's port if the webhook is on this machine, else the
+/// default.
 fn listen_address(webhook: &Url) -> String {
     match webhook.port_or_known_default() {
         Some(port) if is_loopback(webhook) => format!("127.0.0.1:{port}"),
@@ -369,7 +372,7 @@ fn listen_address(webhook: &Url) -> String {
     }
 }
 
-/// The server's own address, which the App's page links to.
+/// Returns the webhook's origin as the server's own address; the App's page links to it.
 fn origin(webhook: &Url) -> String {
     webhook.join("/").map_or_else(|_| webhook.to_string(), String::from)
 }
@@ -449,7 +452,7 @@ impl SetupFiles {
 
 const WEBHOOK_SECRET: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 
-/// Writes a secret to `.env`, replacing its line if present; all other lines stay.
+/// Writes a secret to `.env`. Replaces the variable's line if there is one, and keeps all other lines.
 pub(super) fn add_secret(env: &Path, name: &str, secret: &SecretString) -> anyhow::Result<()> {
     let text = read_secrets(env)?;
     let others = text.lines().filter(|line| variable_name(line) != name);

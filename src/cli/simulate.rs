@@ -79,7 +79,7 @@ impl SimulateCommand {
     }
 }
 
-/// Simulates the event on a copy of the data and returns the report, one line each.
+/// Simulates the event on a copy of the data. Returns the lines of the report.
 ///
 /// # Errors
 /// The data cannot be read, GitHub does not answer, or the repository, issue or person does not exist.
@@ -131,7 +131,7 @@ async fn find_repository(app: &Application, name: &RepoName) -> anyhow::Result<(
     Err(anyhow!("the App is not installed on {name}, or is suspended there; install it, or correct --repo"))
 }
 
-/// Describes a run that would start: models, context, estimated cost, caps.
+/// Describes the run that the event would start: models, context, estimated cost, caps.
 async fn describe_started_run(
     app: &Application,
     run: &RunView,
@@ -186,8 +186,8 @@ async fn run_context(
     Ok(codebase::gather_context(index, &snapshot, request).await?)
 }
 
-/// Estimates the cost of the first draft. Not an upper bound: our own prompt text is missing, and services count tokens
-/// differently.
+/// Estimates the cost of the first draft. The real cost can be higher, because our own prompt text is not included and
+/// services count tokens differently.
 fn estimate_first_call(
     app: &Application,
     drafter: &str,
@@ -236,7 +236,8 @@ fn estimate_first_call(
     Ok((line, most))
 }
 
-/// Describes what the shared caps leave after all other runs' costs and holds.
+/// Describes the spending so far against the caps that runs share. Also says if the estimated cost exceeds what
+/// remains.
 async fn describe_cap_room(
     app: &Application,
     run: &RunView,

@@ -14,7 +14,7 @@ use crate::{
     sandbox::{Level, Sandbox, SandboxError},
 };
 
-/// Lines of a test's message shown in the table; --json has all.
+/// Maximum lines of a test's message in the table. `--json` prints the full message.
 const SHOWN_LINES: usize = 6;
 
 /// Run a repository's own tests in the sandbox.
@@ -48,8 +48,8 @@ pub(super) struct TestCommand {
     /// works; the tests can then read everything you can read.
     #[arg(long, value_parser = super::sandbox_level([Level::Full, Level::Basic, Level::None]))]
     level: Option<Level>,
-    /// Host that dependencies may be fetched from by HTTPS: a name or an address, with a port if not 443, or a network.
-    /// Missing hosts are listed.
+    /// Host from which dependencies may be fetched by HTTPS: a name or an address, with a port if not 443, or a
+    /// network. Hosts that are needed but not named are listed.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
     /// Folder whose files appear in the home directory of the command that fetches dependencies, for example an
@@ -124,7 +124,7 @@ fn default_cache() -> Option<PathBuf> {
     Some(caches.join("countersign/dependencies"))
 }
 
-/// Ids of tests with different outcomes, or that only one of the two runs had.
+/// Returns the ids of tests whose outcome differs between the two runs, or that ran in only one of them.
 fn differing_tests(first: &TestRun, second: &TestRun) -> Vec<String> {
     let outcomes = |tested: &TestRun| -> BTreeMap<String, TestOutcome> {
         tested.found.tests.iter().map(|test| (test.id.clone(), test.outcome)).collect()

@@ -1,25 +1,25 @@
 //! Chooses which pieces fit a token budget, and in which form.
 //!
-//! Each piece has several forms, longest first. Required pieces get space first: the shortest form of each, then longer
-//! ones up to their required form (`floor`). After that, the step with the most value per token is taken repeatedly: a
-//! new piece, or a longer form of a chosen one.
+//! Each piece has several forms, longest first. Required pieces get tokens first: the shortest form of each, then
+//! longer ones up to their required form (`floor`). After that, the upgrade with the most value per token is applied
+//! repeatedly. An upgrade adds a new piece or replaces a chosen form by a longer one.
 //!
-//! The order of steps does not depend on the budget. So up to the first step that does not fit, a larger budget keeps
-//! every choice and adds more. The remaining tokens go to later steps that fit; these may differ between budgets. Pure
-//! and deterministic.
+//! The order of upgrades does not depend on the budget. So a larger budget keeps every choice up to the first upgrade
+//! that does not fit, and adds more. Later upgrades that fit use the remaining tokens; these may differ between
+//! budgets. Pure and deterministic.
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct BudgetItem {
     /// Cost and value of each form, longest first.
     pub(super) forms: Vec<FormCost>,
-    /// Index of the form that a required piece must reach.
+    /// Index of the form that a required piece must reach; `None` if the piece is not required.
     pub(super) floor: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct FormCost {
     pub(super) tokens: usize,
-    /// Comparable between pieces.
+    /// Value of the form, on the same scale for all pieces.
     pub(super) value: f64,
 }
 
@@ -44,25 +44,27 @@ pub(super) fn select_forms(pieces: &[BudgetItem], budget: usize) -> BudgetSelect
     }
 }
 
-/// A step from a piece's current form to a longer one.
+/// An upgrade of a piece from its current form to a longer one.
 struct FormUpgrade {
     piece: usize,
     form: usize,
     tokens: usize,
-    /// 0 for a required piece that has no form yet, 1 for a longer required form, 2 for everything else.
+    /// Priority, lowest first: 0 for a required piece's first form, 1 for a longer required form, 2 for all other
+    /// upgrades.
     turn: u8,
     density: f64,
 }
 
 impl FormUpgrade {
-    /// Orders by turn, then by density. Ties keep the first: the earlier piece, and the shorter form of one piece.
+    /// Compares by turn, then by density, highest first. On a tie the earlier upgrade in the list wins: the earlier
+    /// piece, and the shorter form of one piece.
     fn is_before(&self, other: &Self) -> bool {
         self.turn.cmp(&other.turn).then(other.density.total_cmp(&self.density)).is_lt()
     }
 }
 
 impl BudgetItem {
-    /// Returns every longer form than the current one, shortest first.
+    /// Returns an upgrade to each form longer than the current one, shortest first.
     fn upgrades(&self, at: usize, now: Option<usize>) -> impl Iterator<Item = FormUpgrade> {
         let before = now.map_or(FormCost::default(), |form| self.forms[form]);
         let last = now.unwrap_or(self.forms.len());

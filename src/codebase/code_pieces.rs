@@ -1,4 +1,4 @@
-//! Splits a text into pieces: each function by name, and every other line by itself.
+//! Splits a text into pieces: one per function, and one per line outside functions.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -6,21 +6,23 @@ use super::{CodeItem, CodeItemKind, Language, summarize};
 
 /// A function, a container, or a single line of a text.
 pub struct CodePiece<'t> {
-    /// Qualified name of a function, or of a container that only one of the two texts has. `None` for a single line.
+    /// Qualified name of a function, or of a container that the other version of the file lacks. `None` for a single
+    /// line.
     pub name: Option<String>,
     pub text: &'t str,
-    /// Line range, from 0.
+    /// Line range; the first line of the text is 0.
     pub lines: Range<usize>,
 }
 
 impl CodePiece<'_> {
-    /// Key that identifies the same piece in another text: its name, or the text of a line.
+    /// Returns a key that the same piece has in the other version: its name, or the text of a single line.
     pub fn key(&self) -> (bool, &str) {
         (self.name.is_some(), self.name.as_deref().unwrap_or(self.text))
     }
 }
 
-/// Splits two versions of a file into pieces. Returns `None` if functions cannot be separated from other lines in both.
+/// Splits two versions of a file into pieces. Returns `None` if the functions of either version cannot be told from
+/// other lines.
 pub fn split_into_pieces(language: Language, texts: [&str; 2]) -> Option<[Vec<CodePiece<'_>>; 2]> {
     let summaries = texts.map(|text| summarize(language, text));
     if summaries.iter().any(|summary| summary.partial || summary.timed_out) {
@@ -56,7 +58,7 @@ fn is_function(item: &CodeItem) -> bool {
     matches!(item.kind, CodeItemKind::Function | CodeItemKind::Method)
 }
 
-/// An extension block has no name, so its signature identifies it.
+/// Returns the item's name after the names of its containers. An extension block has no name, so its signature is used.
 fn qualified_name(item: &CodeItem, within: &str) -> String {
     let own = if item.kind == CodeItemKind::Extension { &item.signature } else { &item.name };
     format!("{within}/{own}")
@@ -71,7 +73,7 @@ fn collect_containers(items: &[CodeItem], within: &str, into: &mut BTreeSet<Stri
     }
 }
 
-/// Collects functions, and containers that the other text lacks; such a container is one piece.
+/// Collects functions. A container that the other version lacks is collected as a whole.
 fn collect_functions(
     items: &[CodeItem],
     within: &str,
@@ -117,7 +119,7 @@ pub fn is_comment(language: Language, line: &str) -> bool {
         || of_slash && (line.starts_with("//") || line.starts_with("/*") || inner)
 }
 
-/// Whether a line has content: it is not a comment and has more than punctuation.
+/// Returns whether a line is not a comment and contains a letter or digit.
 pub fn is_significant_line(language: Language, line: &str) -> bool {
     !is_comment(language, line) && line.contains(char::is_alphanumeric)
 }

@@ -1,4 +1,5 @@
-//! Compact per-file digest, as stored in the analysis cache. A large repository's index holds ten thousand of these.
+//! Compact digest of one file, as stored in the analysis cache. The index of a large repository holds ten thousand
+//! digests.
 
 use std::cmp::Ordering;
 
@@ -6,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use super::{Language, Summary, file_filter::ExclusionReason, summary, words};
 
-/// Version of the cached digests. Raise it whenever the same text yields another digest; a snapshot test in `summary`
-/// catches a forgotten change. Digests of other versions are computed again.
+/// Version of the cached digests; digests of other versions are computed again. Change it whenever the same text yields
+/// another digest. A snapshot test in `summary` fails if this is forgotten.
 pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
 
 /// Digest of a file's content, independent of its path. Cached by content hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     summary: Summary,
-    /// Whether time ran out before the whole structure was read.
+    /// Whether parsing timed out before the whole structure was read.
     timed_out: bool,
     words: SortedNames,
-    /// Count of each entry in `words`.
+    /// Occurrences of each word in `words`.
     counts: Box<[u32]>,
     uses: SortedNames,
     /// Sorted [`hash_name`] values of all names, in their original case.
     spelled: Box<[u32]>,
 }
 
-/// Sorted unique names, stored in two allocations instead of hundreds.
+/// Sorted unique names in two allocations, instead of one per name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SortedNames {
     text: Box<str>,
     ends: Box<[u32]>,
 }
 
-/// Language and digest of a content, or why it is never shown to a model.
+/// Language and digest of a file's content, or the reason why a model is never shown it.
 pub(super) type DigestResult = Result<(Language, Digest), ExclusionReason>;
 
 impl Digest {
@@ -41,7 +42,7 @@ impl Digest {
         Self { summary, timed_out, uses: SortedNames::new(&uses), ..Self::without_structure(text) }
     }
 
-    /// Builds a digest without structure, for when time has run out.
+    /// Builds a digest with words but without structure, when no parsing time remains.
     pub(super) fn without_structure(text: &str) -> Self {
         let names = words::count_names(text);
         let (words, counts): (Vec<String>, Vec<u32>) = words::count_words(&names).into_iter().unzip();
@@ -55,7 +56,7 @@ impl Digest {
         &self.summary
     }
 
-    /// Whether time ran out before the whole structure was read.
+    /// Returns whether parsing timed out before the whole structure was read.
     pub fn timed_out(&self) -> bool {
         self.timed_out
     }
@@ -70,8 +71,8 @@ impl Digest {
         self.uses.iter()
     }
 
-    /// Whether the text contains this exact name. Never a false negative; about one name in a thousand is a false
-    /// positive over ten thousand files.
+    /// Returns whether the text contains this exact name. Never false for a name in the text; over ten thousand files,
+    /// about one absent name in a thousand is reported as present.
     pub fn contains_name(&self, name: &str) -> bool {
         self.spelled.binary_search(&hash_name(name)).is_ok()
     }
@@ -111,7 +112,7 @@ impl SortedNames {
     }
 }
 
-/// Hash of a name. It must be stable across platforms and versions because it is stored.
+/// Returns a hash of a name. It must be the same on all platforms and in all versions, because it is stored.
 fn hash_name(name: &str) -> u32 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

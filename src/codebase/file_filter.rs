@@ -1,6 +1,6 @@
 //! Decides which files of a commit a model may see, by path, kind, size, `.gitattributes` and content.
 //!
-//! Tracked files count whatever `.gitignore` says: an ignored file that was added was added on purpose. Generated and
+//! Tracked files that `.gitignore` matches are not excluded, because someone added them on purpose. Generated and
 //! vendored files are excluded by name, folder or content, unless an attribute says otherwise
 //! (`linguist-generated=false`, `-linguist-vendored`).
 
@@ -17,16 +17,16 @@ use crate::{
 /// Attributes that mark a file as generated or vendored (GitHub), or as binary (git: `-diff`).
 pub(super) const ATTRIBUTES: [&str; 3] = ["linguist-generated", "linguist-vendored", "diff"];
 
-/// Thresholds for minified text, in bytes: minimum size of the text, mean line length, and length of one line.
+/// Minimum bytes of a text that can count as minified.
 const MINIFIED_LEAST: usize = 2_000;
 const MINIFIED_MEAN_LINE: usize = 400;
 const MINIFIED_LINE: usize = 20_000;
 
-/// Largest indexed source file and data file, in bytes. Data above its limit was not written by hand.
+/// Maximum bytes of an indexed source file.
 const INDEX_LARGEST_CODE: u64 = 1024 * 1024;
 const INDEX_LARGEST_DATA: u64 = 256 * 1024;
 
-/// Why a file is never shown to a model.
+/// Reasons why a file is never shown to a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ExclusionReason {
     Symlink,
@@ -68,13 +68,13 @@ impl fmt::Display for ExclusionReason {
     }
 }
 
-/// Reading mode of a kept file.
+/// Settings for reading a file that is not excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileTreatment {
-    /// Language by name; the text may refine it.
+    /// Language detected from the name; the text may change it.
     pub(super) language: Language,
-    /// Whether an attribute says the file is written by hand, so its content is not checked for generated or minified
-    /// text.
+    /// Whether an attribute says that the file is written by hand. Then its text is not checked for signs of generated
+    /// or minified code.
     pub(super) by_hand: bool,
 }
 
@@ -99,7 +99,7 @@ impl FileFilter {
         Self { attributes, outputs }
     }
 
-    /// Returns how to read a file, or why it is excluded.
+    /// Returns how to read a file, or the reason for excluding it.
     pub(super) fn classify_file(
         &self,
         path: &str,
@@ -166,8 +166,8 @@ pub(super) fn decode_text(bytes: &[u8], by_hand: bool) -> Result<&str, Exclusion
     }
 }
 
-/// Whether a comment in the first 20 lines marks the file as generated. License text may come before the marker. A
-/// marker in quotes does not count.
+/// Returns whether a comment in the first 20 lines marks the file as generated. The marker may follow a license text.
+/// Markers in quotes are ignored.
 fn has_generated_marker(text: &str) -> bool {
     let comments = text.lines().take(20).map(str::trim_start);
     let mut generated = false;
@@ -221,8 +221,8 @@ pub fn is_secret_path(path: &str) -> bool {
         || path.split('/').any(|part| matches!(part, ".ssh" | ".aws" | ".gnupg"))
 }
 
-/// Whether a path is in a folder of third-party code. In JVM languages, folders below `src` are packages and may have
-/// any name.
+/// Returns whether a path is in a folder of third-party code. In JVM languages, folders below `src` are packages with
+/// arbitrary names, so they are not checked.
 fn is_vendored(lower: &str, language: Language) -> bool {
     let packages = language == Language::Java || has_ending(lower, "kt scala groovy");
     let parents = || lower.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
@@ -263,7 +263,8 @@ const SECRET_ENDINGS: &str =
 const SECRET_NAMES: &str = ".npmrc .netrc .pypirc .pgpass .htpasswd .git-credentials .dockercfg .dockerconfigjson credentials \
      kubeconfig";
 
-/// File endings of settings that may hold secrets; `secrets.rs` is code about them.
+/// Endings of settings files. A file named `secrets` is treated as secret only with one of them, because `secrets.rs`
+/// is code.
 const SETTINGS_ENDINGS: &str = "yaml yml json toml txt ini cfg conf properties xml";
 
 const COMMENTS: &[&str] = &["//", "#", "/*", "*", "--", ";", "<!--", "\"\"\"", "'''", "%", "dnl"];

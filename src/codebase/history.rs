@@ -1,6 +1,7 @@
 //! Selects history for a drafter: related earlier designs, and findings fixed in several of them.
 //!
-//! Pure: the same rows give the same texts. The output quotes models and strangers, and the prompt labels it so.
+//! Pure: the same stored designs and findings give the same texts. The output quotes models and strangers, and the
+//! prompt labels it as quoted.
 
 use std::{cmp::Reverse, collections::BTreeSet, iter};
 
@@ -13,7 +14,7 @@ use crate::{
     types::{IssueNo, Verdict},
 };
 
-/// History shown to a drafter, one text per entry.
+/// Texts of the history shown to a drafter, one per entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     /// Findings that were fixed in the designs of several issues.
@@ -25,25 +26,24 @@ pub struct History {
     pub lessons: Vec<String>,
 }
 
-/// Maximum rules and designs shown.
+/// Maximum rules shown to a drafter.
 const MOST_RULES: usize = 8;
 const MOST_DESIGNS: usize = 4;
 
-/// Number of distinct issues whose designs must have a finding before it becomes a rule. Reruns of one issue count
-/// once.
+/// Minimum number of issues whose designs had a finding before it becomes a rule. Several runs of one issue count once.
 const PATTERN: usize = 3;
 
-/// Minimum share of common words (Dice) for two findings to count as the same.
+/// Minimum share of common words (Dice coefficient) at which two findings are treated as the same.
 const ALIKE: f64 = 0.5;
 
 /// Minimum score for a design to be related to the issue.
 const LEAST: f64 = 2.5;
 
-/// A word counts only if it is rarer than this (IDF) and longer than `SHORT` bytes.
+/// Minimum rarity (inverse document frequency) of a shared word that adds to the score.
 const TELLING: f64 = 1.0;
 const SHORT: usize = 3;
 
-/// Score for each changed file that the issue names. It outweighs shared words.
+/// Score added for each changed file that the issue names. One file outweighs several shared words.
 const SAME_FILE: f64 = 8.0;
 
 /// Maximum characters quoted from a text.
@@ -52,8 +52,8 @@ const QUOTED: usize = 300;
 /// Maximum rows read from a design's table of files.
 const MOST_FILES: usize = 50;
 
-/// Selects history by the words and paths in an issue's text. `alone` returns true if only one file in the repository
-/// has this name; such a name identifies the file without its folder.
+/// Selects history by the words and paths in an issue's text. `alone` returns whether only one file in the repository
+/// has a name; then the name identifies the file without its folder.
 pub fn select_history(
     issue: IssueNo,
     text: &str,
@@ -118,7 +118,7 @@ fn related_designs<'p>(
     touching
 }
 
-/// Whether the text names this path, or a suffix of it that identifies the file.
+/// Returns whether the text names this path, or the end of it that identifies the file.
 fn mentions_path(text: &str, path: &str, alone: impl Fn(&str) -> bool) -> bool {
     let part = |c: char| c.is_alphanumeric() || "_-/".contains(c);
     let named = |name: &str| {
@@ -167,7 +167,7 @@ impl RelatedDesign<'_> {
     }
 }
 
-/// Similar findings about the same section.
+/// A group of similar findings about the same section.
 struct RecurringFinding<'p> {
     section: String,
     words: BTreeSet<String>,
@@ -225,7 +225,7 @@ fn finding_section(place: &str) -> String {
     }
 }
 
-/// Returns the words of a title without names, paths and numbers, which are specific to one document.
+/// Returns the words of a title. Names, paths and numbers are dropped, because they are specific to one document.
 fn significant_words(title: &str) -> BTreeSet<String> {
     let plain = |word: &&str| word.trim_end_matches([',', ':', '.']).chars().all(char::is_alphabetic);
     let mut words = words::word_set(&title.split_whitespace().filter(plain).collect::<Vec<_>>().join(" "));
@@ -239,7 +239,7 @@ fn are_similar(a: &BTreeSet<String>, b: &BTreeSet<String>) -> bool {
     2.0 * common / (a.len() + b.len()) as f64 >= ALIKE && (common >= 2.0 || a == b)
 }
 
-/// Joins at most ten names and counts the rest.
+/// Joins the first ten names and appends the number of further names.
 fn abbreviate_list(names: &[String]) -> String {
     const MOST: usize = 10;
     let more = names.len().saturating_sub(MOST);
@@ -247,7 +247,7 @@ fn abbreviate_list(names: &[String]) -> String {
     if more == 0 { some } else { format!("{some} and {more} more") }
 }
 
-/// Collapses a text to one visible line of at most [`QUOTED`] characters.
+/// Puts a text on one line without invisible characters, cut to [`QUOTED`] characters.
 fn quote_line(text: &str) -> String {
     let shows = |c: &char| !is_invisible(*c) && (c.is_whitespace() || !c.is_control());
     let seen: String = text.chars().filter(shows).collect();

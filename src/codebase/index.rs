@@ -1,4 +1,4 @@
-//! Index of one commit: every file with its language and digest.
+//! Index of one commit: every file that a model may see, with its language and digest.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ pub struct Index {
     past: Vec<CommitWords>,
 }
 
-/// Subject words of an earlier commit, and the files it changed.
+/// Words in the subject line of an earlier commit, and the files that it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommitWords {
-    /// Sorted and unique.
+    /// Words, sorted and unique.
     pub(super) words: Vec<String>,
-    /// Positions of the changed files in the index.
+    /// Positions of the changed files in `Index::files`.
     pub(super) files: Vec<usize>,
 }
 
-/// Maximum files an earlier commit may change to count; a larger commit says little about each file.
+/// Maximum files changed by an earlier commit that is used. A larger commit says little about each file.
 const PAST_COMMIT_FILES: usize = 20;
 
 /// An indexed file with its digest.
@@ -46,13 +46,13 @@ pub struct IndexedFile {
 /// A file that is never shown to a model, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExcludedFile {
-    /// Safe to print: characters that could break a line are replaced by U+FFFD.
+    /// Path with characters that could break a line replaced by U+FFFD, so that it is safe to print.
     pub path: String,
     pub why: ExclusionReason,
 }
 
 impl Index {
-    /// Files sorted by path.
+    /// Returns the files, sorted by path.
     pub fn files(&self) -> &[IndexedFile] {
         &self.files
     }
@@ -65,13 +65,13 @@ impl Index {
         self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok()
     }
 
-    /// Excluded files sorted by path.
+    /// Returns the excluded files, sorted by path.
     pub fn excluded(&self) -> &[ExcludedFile] {
         &self.left_out
     }
 
-    /// Builds the index of a commit. Cached digests are reused and new ones are cached; a failing cache only costs
-    /// time.
+    /// Builds the index of a commit. Reads digests from the cache and stores new ones there. If the cache fails, all
+    /// digests are computed.
     pub async fn read(
         snapshot: &Snapshot,
         cache: AnalysisCache,

@@ -1,7 +1,7 @@
-//! Builds the index of a commit. Digests that the cache lacks are read from git and computed on all processors.
+//! Builds the index of a commit. Digests that the cache lacks are computed from git's blobs, on up to four threads.
 //!
-//! Files are read in batches: one batch is computed while the next is read. A file's bytes are dropped once its digest
-//! exists, so memory is bounded by the digests, not by the files.
+//! Files are read in batches: one batch is processed while the next is read. A file's bytes are dropped once its digest
+//! exists, so the digests bound the memory, not the files.
 
 use std::{
     cmp::Reverse,
@@ -32,25 +32,25 @@ use crate::{
     types::Oid,
 };
 
-/// Maximum files and bytes of one commit that are indexed; two large repositories would fit. Their digests stay in
-/// memory while a prompt is built.
+/// Maximum files of one commit that are indexed, enough for two large repositories. Their digests stay in memory while
+/// a prompt is built.
 const INDEX_FILES: usize = 25_000;
 const INDEX_BYTES: u64 = 160 * 1024 * 1024;
 
-/// Maximum bytes and files of one batch read from git. Large enough that starting git costs little; small enough that
-/// the first batch arrives soon and that two batches use little memory.
+/// Maximum bytes of one batch read from git. A large batch makes the cost of starting git small; a small one arrives
+/// soon and needs little memory.
 const INDEX_BATCH_BYTES: u64 = 2 * 1024 * 1024;
 const INDEX_BATCH_FILES: usize = 2_000;
 
-/// Number of earlier commits whose messages are used. Older messages describe code that no longer exists.
+/// Number of earlier commits whose subject lines are used. Older ones describe code that no longer exists.
 const PAST_COMMITS: usize = 1_000;
 
-/// CPU time for the files of one commit, summed over all threads; more than the largest repositories need. Later files
-/// get only a word digest, and the next indexing continues from there.
+/// Maximum CPU time for the files of one commit, summed over all threads; more than the largest repositories need.
+/// Later files get a digest of their words only, and the next indexing computes their full digests.
 const INDEX_TIME: Duration = Duration::from_secs(30);
 
-/// Threads that compute digests, so that the runtime's own threads stay free. A hostile file's syntax tree can take
-/// hundreds of megabytes, and each thread may hold one.
+/// Threads that compute digests; the runtime's threads stay free for other tasks. The number is small because each
+/// thread may hold a syntax tree of hundreds of megabytes for a hostile file.
 const INDEX_THREADS: usize = 4;
 
 static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
@@ -61,7 +61,7 @@ static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
 
 type SharedDigest = Result<(Language, Arc<Digest>), ExclusionReason>;
 
-/// A blob and how to read it: the same bytes may be read as two languages.
+/// A blob with the settings for reading it. The same blob can appear twice, for two languages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct IndexedBlob {
     oid: Oid,
@@ -95,7 +95,7 @@ fn share_digest(known: DigestResult) -> SharedDigest {
     known.map(|(language, digest)| (language, Arc::new(digest)))
 }
 
-/// Files and blobs to index for one commit.
+/// Files and blobs of one commit that are to be indexed.
 struct IndexPlan {
     snapshot: Snapshot,
     /// Unique blobs; several files may share one.
@@ -104,7 +104,7 @@ struct IndexPlan {
     left_out: Vec<(usize, ExclusionReason)>,
 }
 
-/// Indices of an entry to index and of its blob in `contents`. The blob's content may still exclude it.
+/// Positions of an entry in the commit and of its blob in `contents`. The content may still exclude the file.
 struct PlannedFile {
     entry: usize,
     content: usize,
@@ -165,7 +165,7 @@ impl IndexPlan {
         Self { files: files.collect(), contents, left_out, snapshot }
     }
 
-    /// Groups the blobs without a digest into batches.
+    /// Groups the blobs that have no cached digest into batches.
     fn batches(&self, known: &[Option<SharedDigest>]) -> Vec<BlobBatch> {
         let (mut batches, mut batch, mut bytes) = (Vec::new(), BlobBatch::new(), 0);
         for (at, content) in self.contents.iter().enumerate().filter(|(at, _)| known[*at].is_none()) {
@@ -209,7 +209,8 @@ impl IndexPlan {
     }
 }
 
-/// Cuts the files down to the index limits, keeping code and files near the root. Returns the entries that were cut.
+/// Removes files beyond the index limits from `files`. Code and files near the root are kept first. Returns the
+/// positions of the removed entries.
 fn cut_to_limits(
     files: &mut Vec<(usize, FileTreatment)>,
     entries: &[CommitEntry],
@@ -234,7 +235,7 @@ fn cut_to_limits(
     files.split_off(fits).into_iter().map(|(at, _)| at)
 }
 
-/// Loads cached digests. Returns the cache too, unless it failed.
+/// Loads cached digests. Also returns the cache for later writes, unless reading it failed.
 fn load_cached_digests(
     cache: Option<AnalysisCache>,
     contents: &[IndexedBlob],

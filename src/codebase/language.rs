@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A language the code knows. The notations ([`Language::Json`] to [`Language::Yaml`]) and [`Language::Other`] get at
-/// most an outline.
+/// A language or notation that we can summarize. The notations ([`Language::Json`] to [`Language::Yaml`]) and
+/// [`Language::Other`] get at most an outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Language {
     Bash,
@@ -63,7 +63,7 @@ impl Language {
         }
     }
 
-    /// Whether this is a programming language whose full structure is read, rather than only an outline.
+    /// Returns whether this is a programming language, whose full structure is read. Other formats get only an outline.
     pub fn is_code(self) -> bool {
         !matches!(self, Self::Json | Self::Makefile | Self::Markdown | Self::Other | Self::Toml | Self::Yaml)
     }
@@ -73,7 +73,7 @@ impl Language {
         Self::from_path(path).refine_by_text(path.ends_with(".h"), text)
     }
 
-    /// Refines the language detected from the name by looking at the text.
+    /// Refines a language detected from the name by the text.
     pub(super) fn refine_by_text(self, header: bool, text: &str) -> Self {
         match self {
             Self::C if header && looks_like_cpp(text) => Self::Cpp,
@@ -160,7 +160,7 @@ fn looks_like_cpp(text: &str) -> bool {
     false
 }
 
-/// `#include <vector>`: C headers end in `.h`.
+/// Returns whether a directive includes a C++ header: `#include <vector>` does, because C headers end in `.h`.
 fn is_cpp_include(directive: &str) -> bool {
     directive
         .strip_prefix("include")

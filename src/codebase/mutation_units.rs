@@ -1,4 +1,4 @@
-//! Mutation units: parts of a change that can be reverted one at a time, to see whether a test notices.
+//! Mutation units: parts of a change that can be reverted one at a time, to see whether a test fails.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -14,19 +14,20 @@ use crate::documents::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MutationUnit {
     pub path: String,
-    /// Line ranges before and after the change, from 0.
+    /// Line range before the change; the first line of the file is 0.
     old: Range<usize>,
     new: Range<usize>,
 }
 
 impl MutationUnit {
-    /// First line in the new text, from 1, and the number of lines; 0 lines for a pure deletion.
+    /// Returns the first line after the change, counted from 1, and the number of lines. The number is 0 for a pure
+    /// deletion.
     pub fn lines(&self) -> (usize, usize) {
         (self.new.start + 1, self.new.len())
     }
 }
 
-/// Line ranges before and after.
+/// Line ranges before and after the change.
 type ChangedRanges = (Range<usize>, Range<usize>);
 
 /// Splits the changed code into mutation units, largest first.
@@ -57,7 +58,7 @@ pub fn split_into_units(
     Ok(units)
 }
 
-/// Returns the changed code lines that have content, by file and from 1.
+/// Returns the changed lines of code files, except comments and punctuation, as path and line number from 1.
 ///
 /// # Errors
 ///
@@ -108,7 +109,7 @@ fn hunks(before: &str, after: &str) -> Vec<ChangedRanges> {
     changed.map(|op| (op.old_range(), op.new_range())).collect()
 }
 
-/// Returns changed and new functions; a new function includes the comments above it.
+/// Returns the line ranges of changed and new functions. A new function includes the comments above it.
 fn changed_functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
     let were: BTreeMap<&str, &CodePiece<'_>> =
         old.iter().filter_map(|piece| Some((piece.name.as_deref()?, piece))).collect();
@@ -124,7 +125,8 @@ fn changed_functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece
     new.iter().enumerate().filter_map(changed).collect()
 }
 
-/// Returns other changed lines and removed functions. A function that only moved does not count.
+/// Returns the line ranges of changed lines outside functions, and of removed functions. A moved but otherwise
+/// unchanged function is not returned.
 fn other_changes(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
     let is_there =
         |name: &str, pieces: &[CodePiece<'_>]| pieces.iter().any(|piece| piece.name.as_deref() == Some(name));
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
     use crate::documents::change::parse;
 
-    /// Units of a changed file: first line from 1, and number of lines.
+    /// Returns the units of a changed file as first line, counted from 1, and number of lines.
     fn unit_lines(path: &str, before: &str, after: &str) -> Vec<(usize, usize)> {
         let edit = format!("<<<<<<< SEARCH\n{before}=======\n{after}>>>>>>> REPLACE\n");
         let text =

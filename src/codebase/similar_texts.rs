@@ -1,4 +1,4 @@
-//! Finds texts similar to a given one by the words they share (BM25).
+//! Finds the texts that share most words with a text (BM25).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::{bm25, words};
 /// BM25 length normalization, from 0 to 1.
 const LENGTH: f64 = 0.75;
 
-/// Minimum score; below it, two texts share only common words.
+/// Minimum score of a similar text. Texts below it share only common words.
 const LEAST: f64 = 2.0;
 
 /// Returns the indices of the most similar texts, best first, at most `most` of them.

@@ -1,23 +1,24 @@
-//! Token estimate for a text, leaning high.
+//! Estimates the number of tokens of a text, rather too high than too low.
 //!
 //! The tokenizers of the default models (Claude and Gemini) are not public, and local models differ. OpenAI's tables
-//! are public, but would add five megabytes to be exact for a provider that is not used by default. So we count what
-//! all current vocabularies split a text into: word pieces, groups of three digits, runs of punctuation, line breaks
-//! with indentation, and non-ASCII characters.
+//! are public, but they would add five megabytes and be exact only for a provider that is not used by default. So we
+//! count the units into which all current vocabularies split a text: word pieces, groups of three digits, runs of
+//! punctuation, line breaks with indentation, and non-ASCII characters.
 //!
-//! The weights were fitted to the densest of four public vocabularies: the one Anthropic published for its earlier
+//! The weights were fitted to the densest of four public vocabularies, which Anthropic published for its earlier
 //! models. The sample was 6,292 files: 27 kinds of code, data, Markdown, Chinese and Japanese prose, and minified
-//! scripts. Against that vocabulary the estimate is 2 % high in total. Per file it is between −9 % and +13 % (1st and
-//! 99th percentile); the worst cases are −30 % and +48 %, on files of a few hundred bytes. Against OpenAI's o200k and
-//! cl100k and Llama 3's it is 17 % high in total, and more than 3 % low for one file in a hundred.
+//! scripts. Compared with that vocabulary the estimate is 2 % too high in total. Per file it is between −9 % and +13 %
+//! (1st and 99th percentile). The largest errors, −30 % and +48 %, are on files of a few hundred bytes. Compared with
+//! OpenAI's o200k and cl100k and with Llama 3's vocabulary it is 17 % too high in total, and more than 3 % too low for
+//! one file in a hundred.
 
-/// Weights in hundredths of a token.
+/// Weight of a word piece, in hundredths of a token.
 const WORD: usize = 115;
 const DIGITS: usize = 115;
 const PUNCTUATION: usize = 115;
 const LINE: usize = 80;
 const CHARACTER: usize = 105;
-/// Characters outside the Basic Multilingual Plane: emoji, rare scripts.
+/// Weight of a character outside the Basic Multilingual Plane, such as an emoji, in hundredths of a token.
 const RARE_CHARACTER: usize = 320;
 
 /// Returns the estimated number of tokens in a text.
@@ -57,7 +58,7 @@ fn is_blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\r' | '\n')
 }
 
-/// Length of the letters up to the first change from lowercase to uppercase.
+/// Returns the length of the leading letters, up to the first change from lowercase to uppercase.
 fn word_length(text: &[u8]) -> usize {
     let ends = |pair: &[u8]| {
         !pair[1].is_ascii_alphabetic() || pair[1].is_ascii_uppercase() && pair[0].is_ascii_lowercase()
@@ -69,7 +70,7 @@ fn word_length(text: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// Token counts of these texts by Claude's published vocabulary, o200k and Llama 3.
+    /// Texts with their token counts in Claude's published vocabulary, o200k and Llama 3.
     const COUNTED: &[(&str, [usize; 3])] = &[
         (
             "pub async fn snapshot(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {\n    \

@@ -26,12 +26,12 @@ impl TreeIndex {
         Self { files, dirs, ..Self::default() }
     }
 
-    /// Sets which files are symlinks or submodules.
+    /// Marks files as symlinks or submodules.
     pub fn with_links(self, links: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { links: links.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Sets which files are executable.
+    /// Marks files as executable.
     pub fn with_executables(self, files: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { executables: files.into_iter().map(Into::into).collect(), ..self }
     }
@@ -63,7 +63,8 @@ impl FileTree for TreeIndex {
         Box::new(self.files())
     }
 
-    /// Ranks the same file name in another folder above a similarly spelled path.
+    /// Returns the paths most similar to a missing path. A file with the same name in another folder comes before a
+    /// similarly spelled path.
     fn nearest_paths(&self, path: &str) -> Vec<String> {
         let wanted = path.to_lowercase();
         let wanted_pairs = byte_pairs(&wanted);
@@ -87,7 +88,7 @@ pub(super) fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// Returns a file name up to its first dot; a leading dot does not count.
+/// Returns a file name up to its first dot; a leading dot is part of the name.
 pub(super) fn stem(name: &str) -> &str {
     match name.find('.') {
         Some(at) if at > 0 => &name[..at],
@@ -121,7 +122,7 @@ pub(super) fn byte_pairs(path: &str) -> Vec<[u8; 2]> {
     pairs
 }
 
-/// Dice coefficient: 0 for no common pair, 1 for identical sets.
+/// Returns the Dice coefficient of two sets: 0 for no common element, 1 for identical sets.
 pub(super) fn dice_similarity(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
     if a.is_empty() || b.is_empty() {
         return 0.0;

@@ -10,8 +10,8 @@ use foldhash::fast::RandomState;
 /// Names and words of a text in original spelling, with their counts. Unordered.
 pub(super) type NameCounts<'t> = HashMap<&'t str, u32, RandomState>;
 
-/// Returns the words of a text in lowercase singular form. `snake_case` and `camelCase` names are split; a name of
-/// several words also counts as one joined word.
+/// Returns the words of a text in lowercase singular form. Splits `snake_case` and `camelCase` names; also includes the
+/// unsplit name as one word.
 pub(super) fn word_set(text: &str) -> BTreeSet<String> {
     count_words(&count_names(text)).into_iter().map(|(word, _)| word).collect()
 }
@@ -39,7 +39,7 @@ pub(super) fn count_names(text: &str) -> NameCounts<'_> {
     names
 }
 
-/// Returns the names and words of a text in original spelling. `_` counts as part of a name.
+/// Returns the names and words of a text in their original spelling. `_` is part of a name.
 pub(super) fn names_in(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|name| !name.is_empty())
 }
@@ -50,7 +50,7 @@ pub(super) fn name_pieces(name: &str) -> BTreeSet<String> {
     words.filter(|word| is_significant(word)).collect()
 }
 
-/// Calls `found` for each word of a name, and for the joined name if it has several words.
+/// Calls `found` for each word of a name. If there are several words, also calls it for the name without separators.
 pub(super) fn for_each_word(name: &str, mut found: impl FnMut(&str)) {
     let mut pieces = 0;
     let mut whole = String::with_capacity(name.len());
@@ -89,8 +89,8 @@ fn split_name(name: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns where the first piece of a name ends. A piece ends before a capital after a lowercase letter, and before the
-/// last of several capitals if a lowercase letter follows it. The `s` of `URLs` does not end a piece.
+/// Returns the end of a name's first piece. A piece ends before a capital that follows a lowercase letter. In a row of
+/// capitals, it ends before the last one if a lowercase letter follows. The `s` of `URLs` does not end a piece.
 fn first_piece_end(name: &str) -> usize {
     let mut before: Option<char> = None;
     for (at, c) in name.char_indices() {
@@ -104,7 +104,7 @@ fn first_piece_end(name: &str) -> usize {
     name.len()
 }
 
-/// Whether the text after a capital makes that capital the first letter of a word.
+/// Returns whether a capital is the first letter of a word, judged by the text after it.
 fn begins_word(after: &str) -> bool {
     let mut letters = after.chars();
     let first = letters.next().filter(|c| c.is_lowercase());
@@ -129,8 +129,8 @@ fn is_significant(word: &str) -> bool {
     (2..=40).contains(&word.len()) && !word.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether this word could occur in any issue. Such a word can be rare in code ("fix"), so rarity alone would overrate
-/// it.
+/// Returns whether a word could occur in any issue, such as "fix". Such words can be rare in code, so rarity would give
+/// them too much weight.
 pub(super) fn is_common(word: &str) -> bool {
     COMMON.split(' ').any(|common| common == word)
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// Returns the byte offset of `sign` on each line that starts with it, in order. Only lines of a top-level paragraph
-/// count.
+/// Returns the byte offset of `sign` on each line that starts with it, in order. Only lines of top-level paragraphs are
+/// searched.
 pub(super) fn lines_opening_with(sign: char, text: &str) -> Vec<usize> {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
@@ -47,7 +47,7 @@ pub(super) fn lines_opening_with(sign: char, text: &str) -> Vec<usize> {
 
 #[derive(Default)]
 struct LineScanner {
-    /// Number of open quotes, lists and tables.
+    /// Number of open block quotes, lists, tables and footnotes.
     depth: usize,
     /// Number of open HTML elements that fold or quote their content.
     folds: usize,

@@ -1,11 +1,11 @@
 //! Parses the commands of a comment against a table of [`CommandSpec`]s.
 //!
-//! A command starts a line of plain prose. Commands in code, quotes, HTML, links, lists or headings do not count. A
-//! line is not a command (absent from the result), a command, or a mistake. The parser knows neither the author nor the
-//! open runs; the caller decides whether to answer a mistake.
+//! A command starts a line of plain prose. Commands in code, quotes, HTML, links, lists or headings are ignored. Each
+//! line is a command, a mistake, or neither; the result contains only commands and mistakes. The parser knows neither
+//! the author nor the open runs, so the caller decides whether to reply to a mistake.
 //!
-//! A line that starts with the App's name, such as `@countersign please look into this`, is a request in free text: the
-//! command [`ROUTE`]. It counts only in a comment without a command.
+//! A line that starts with the App's name, such as `@countersign please look into this`, is a request in free text. It
+//! becomes the command [`ROUTE`], unless the comment contains another command.
 
 mod lines;
 mod lone_command;
@@ -22,11 +22,11 @@ pub struct CommandSpec {
     pub name: &'static str,
     /// Usage, for example `/revise TEXT`.
     pub usage: &'static str,
-    /// One line of help text.
+    /// Description of the command in the reply to `/help`.
     pub about: &'static str,
     /// Minimum role to use the command.
     pub role: Role,
-    /// Label on an issue that has the same effect.
+    /// Label that has the same effect as the command when someone adds it to an issue.
     pub label: Option<&'static str>,
     pub kind: CommandKind,
 }
@@ -40,7 +40,7 @@ pub enum CommandKind {
 }
 
 impl CommandKind {
-    /// The command that every workflow understands; `None` for one that starts a workflow.
+    /// Returns the verb of a command that every workflow understands; `None` for a command that starts a workflow.
     pub fn verb(self) -> Option<Verb> {
         match self {
             Self::Start => None,
@@ -132,26 +132,26 @@ pub const COMMON: &[CommandSpec] = &[
 pub struct CommentCommand {
     pub spec: CommandSpec,
     pub args: String,
-    /// Whether the command names the App, as in `/countersign approve`, and so is not for another bot.
+    /// Whether the command names the App, as in `/countersign approve`. Then it cannot be meant for another bot.
     pub addressed: bool,
-    /// Line of the comment, from 1.
+    /// Number of the command's line in the comment, from 1.
     pub line: usize,
 }
 
 /// A line meant for the App that is not a valid command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandMistake {
-    /// Close to a command name, or addressed to the App. A bare word may be for another bot, so it deserves a reply
-    /// only if it is `addressed` or a gate is open.
+    /// The word is close to a command's name, or the line names the App. Reply only if it is `addressed` or a gate is
+    /// open, because other words may be for another bot.
     Unknown { word: String, did_you_mean: Option<&'static str>, addressed: bool, line: usize },
-    /// The comment is only this command, but in code, bold or a list, or with a typo.
+    /// The comment is only this command, but it is in code, bold or a list, or has a typo.
     NotPlain { spec: CommandSpec, args: String, misspelt: bool },
-    /// The command needs text and has none.
+    /// The command requires text, but no text follows it.
     NeedsText { spec: CommandSpec, line: usize },
 }
 
-/// Parses all commands of a comment, in order. `slug` is the App's own name, which may stand before a command as
-/// `/countersign` may.
+/// Parses all commands of a comment, in order. `slug` is the App's name; like `/countersign`, it may come before a
+/// command.
 pub fn parse(
     rows: &[CommandSpec],
     slug: Option<&str>,
@@ -204,8 +204,9 @@ pub fn parse(
     }
 }
 
-/// Parses a request that addresses the App by name, from a line of plain prose that starts with the name to the end of
-/// the comment. The name alone means `/help`, and `@countersign stop` means `/stop`.
+/// Parses a request that addresses the App by name. The request starts at a line of plain prose that begins with the
+/// name and runs to the end of the comment. The name without a request means `/help`, and `@countersign stop` means
+/// `/stop`.
 fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<CommentCommand> {
     let row = |name: &str| rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
     let route = row(ROUTE)?;
@@ -230,7 +231,7 @@ fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Comment
     }
 }
 
-/// Returns the row with this label.
+/// Returns the table's command that this label stands for.
 pub fn find_by_label<'a>(rows: &'a [CommandSpec], label: &str) -> Option<&'a CommandSpec> {
     rows.iter().find(|row| row.label.is_some_and(|own| own.eq_ignore_ascii_case(label.trim())))
 }
@@ -286,8 +287,8 @@ fn word_at(text: &str, from: usize) -> (&str, usize) {
     (&text[begin..end], end)
 }
 
-/// Returns the command whose name is a near miss of `word`: up to two edits from a long name, one from a short one.
-/// With that limit another bot's `/hold` does not become our `/help`.
+/// Returns the command whose name is similar to `word`. A long name may differ by two edits, and a short name by one,
+/// so that another bot's `/hold` is not taken for `/help`.
 fn nearest_name(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     rows.iter()
@@ -297,7 +298,7 @@ fn nearest_name(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// Returns the Levenshtein distance.
+/// Returns the Levenshtein distance between two texts.
 fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -318,8 +319,8 @@ pub fn parse_option(text: &str) -> Option<&'static str> {
     APPROVAL_OPTIONS.iter().find(|way| way.eq_ignore_ascii_case(first)).copied()
 }
 
-/// Splits a hash from an override's reason, where the hash comes first or after an option. Returns the hash and the
-/// rest. The hash must have at least 12 digits, as many as a gate shows.
+/// Finds the hash in the text of `/override`, where it is the first word or follows an option. Returns the hash and the
+/// text without it. The hash must have at least 12 digits, as in a gate's comment.
 pub fn split_hash(text: &str) -> Option<(String, String)> {
     let skipped = usize::from(parse_option(text).is_some());
     let word = text.split_whitespace().nth(skipped)?;
@@ -335,7 +336,7 @@ pub struct ApproveArguments {
     pub hash: Option<String>,
 }
 
-/// Error in the arguments of `/approve`. The text goes into the reply as it is.
+/// Error in the arguments of `/approve`. Its message is part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApproveError {
     #[error("a hash needs at least 8 digits")]
@@ -384,7 +385,7 @@ pub struct FindingArguments {
     pub text: String,
 }
 
-/// Error in the arguments of `/dismiss` or `/must-fix`. The text goes into the reply as it is.
+/// Error in the arguments of `/dismiss` or `/must-fix`. Its message is part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FindingArgumentsError {
     #[error("give the number of the finding first, as in F3")]
@@ -410,16 +411,17 @@ impl FindingArguments {
     }
 }
 
-/// Error in the arguments of `/answer`. The text goes into the reply as it is.
+/// Error in the arguments of `/answer`. Its message is part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("start each answer with the number of its question, as in /answer 1: yes 2: at most 20")]
 pub struct AnswersError;
 
-/// Parses the arguments of `/answer` into pairs of question number and answer. A number counts at the start of a line.
-/// Within a line only the next number counts, since `at 10:30` is a time. If a number occurs twice, the later one wins.
+/// Parses the arguments of `/answer` into pairs of question number and answer. Any number may start a line. Within a
+/// line only the number after the current one starts an answer, because `at 10:30` is a time. If a number occurs twice,
+/// the later answer is used.
 ///
 /// # Errors
-/// Returns an error if no number starts the text.
+/// Returns an error if the text does not start with a number, or if all answers are empty.
 pub fn parse_answers(args: &str) -> Result<Vec<(usize, String)>, AnswersError> {
     let mut found: Vec<(usize, String)> = Vec::new();
     for line in args.trim().lines().map(str::trim) {
@@ -459,12 +461,12 @@ fn parse_numbered(line: &str) -> Option<(usize, &str)> {
     after.chars().next().is_none_or(apart).then_some((number, after))
 }
 
-/// Error in the arguments of `/budget`. The text goes into the reply as it is.
+/// Error in the argument of `/budget`. Its message is part of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("give the number of dollars to add, as in /budget +3")]
 pub struct RaiseError;
 
-/// Parses the argument of `/budget`: dollars to add.
+/// Parses the argument of `/budget`: the dollars to add to the cap.
 pub fn parse_raise(args: &str) -> Result<MicroUsd, RaiseError> {
     let amount = args.trim().trim_matches('`');
     let amount = amount.strip_prefix('+').unwrap_or(amount);

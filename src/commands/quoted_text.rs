@@ -1,9 +1,10 @@
 //! Finds our own sentences in a comment. A mail program quotes our gate below the reply, often without `>`, and the
 //! quote includes the command to paste.
 
-/// Returns the byte offset of the comment's first line that repeats `ours`, our earlier comments. A line repeats ours
-/// if it has at least five words and one of our comments has the same words in the same order. Code and folded text in
-/// our comments do not count: they hold other people's words or the command to paste.
+/// Returns the byte offset of the comment's first line that repeats a comment from `ours`, our earlier comments. A line
+/// is a repetition if it has at least five words that one of our comments contains in the same order.
+///
+/// Code and folded text in our comments are ignored, because they quote other people or show the command to paste.
 pub fn find_quoted_text<'o>(comment: &str, ours: impl IntoIterator<Item = &'o str>) -> Option<usize> {
     const LEAST: usize = 5;
     let words = |text: &str| {

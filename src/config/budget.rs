@@ -1,4 +1,4 @@
-//! `[budget]`: spending caps. Only pay-per-use calls count; calls covered by a subscription do not.
+//! `[budget]`: spending caps. They apply to pay-per-use calls, but not to calls covered by a subscription.
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -8,24 +8,24 @@ use crate::types::MicroUsd;
 /// Spending caps of a run, a repository and an installation. `None` means no cap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetSettings {
-    /// Cap on the maximum cost of one call.
+    /// Cap on the highest possible cost of one call.
     pub call: Option<MicroUsd>,
-    /// Cap on all drafting of one run, and on all reviewing of it.
+    /// Cap on the total cost of one run's drafting; the same cap applies to the run's reviewing.
     pub stage: Option<MicroUsd>,
     pub run: Option<MicroUsd>,
-    /// Highest cap to which people may raise a run's cap from the thread.
+    /// Maximum to which people may raise a run's cap from the thread.
     pub run_at_most: Option<MicroUsd>,
-    /// Cap on all runs of a repository in one UTC day.
+    /// Cap on the total of all runs in a repository per UTC day.
     pub repository_day: Option<MicroUsd>,
-    /// Cap on all repositories of an installation in one UTC month.
+    /// Cap on the total of an installation's repositories per UTC month.
     pub installation_month: Option<MicroUsd>,
     /// Whether costs are shown in public repositories.
     pub show_on_public: bool,
 }
 
 impl Default for BudgetSettings {
-    /// The caps leave several times the cost of a design that goes badly, and still stop an unattended loop.
-    /// The most expensive call of the built-in models costs at most $2.50. A design of three rounds makes about eight
+    /// Returns caps of several times the cost of a design that goes badly, which still stop an unattended loop. The
+    /// most expensive call of the built-in models costs at most $2.50. A design of three rounds makes about eight
     /// calls, each well under a dollar.
     fn default() -> Self {
         let dollars = |whole: u64| Some(MicroUsd(whole * 1_000_000));
@@ -71,7 +71,7 @@ pub(super) struct RepositoryBudgetTable {
     repository_day: Option<Spanned<String>>,
 }
 
-/// Byte offset of a mistake in the text, and its message.
+/// Byte offset of a mistake in the settings file, and the error message.
 pub(super) type SettingMistake = (usize, String);
 
 impl BudgetTable {
@@ -112,7 +112,7 @@ impl BudgetTable {
 }
 
 impl RepositoryBudgetTable {
-    /// Returns the server's caps with those that the repository lowers.
+    /// Returns the server's caps, replaced where the repository sets lower ones. A higher one is an error.
     pub(super) fn tighten(self, server: &BudgetSettings) -> Result<BudgetSettings, SettingMistake> {
         let tighter = |key, given: &Option<Spanned<String>>, allowed: Option<MicroUsd>| {
             let Some(given) = given else { return Ok(allowed) };

@@ -46,7 +46,7 @@ struct ServerSettingsFile {
     installations: InstallationsTable,
     #[serde(default)]
     models: ModelsTable,
-    /// `[[model]]`
+    /// Rows of `[[model]]`.
     #[serde(default)]
     model: Vec<ModelTableRow>,
     #[serde(default)]
@@ -78,7 +78,7 @@ struct ServerSettingsFile {
 }
 
 impl ServerSettingsFile {
-    /// Applies the local models of `.env` where the file sets nothing.
+    /// Applies the local models of `.env` to settings that the file leaves unset.
     fn apply_local_models<'t>(
         &mut self,
         local: &LocalModelSettings,
@@ -137,8 +137,8 @@ struct TelemetryTable {
     otlp: Option<Spanned<String>>,
 }
 
-/// Allowed `lease_seconds`. A lease shorter than a database failover is lost in each one; a long one delays runs of a
-/// dead node.
+/// Allowed `lease_seconds`. A shorter lease would expire in every database failover; a longer one would delay the runs
+/// of a node that died.
 const LEASE_SECONDS: RangeInclusive<u64> = 8..=600;
 
 #[derive(Deserialize)]
@@ -196,11 +196,11 @@ struct AnthropicTable {
 struct GeminiTable {
     base_url: Option<Spanned<String>>,
     allow_free_tier_for_private: bool,
-    /// `[[providers.gemini.key]]`
+    /// Tables `[[providers.gemini.key]]`.
     key: Vec<GeminiKeyTable>,
 }
 
-/// A key's details, without the key itself.
+/// Details of a Gemini key; the key itself is in `.env`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GeminiKeyTable {
@@ -221,8 +221,8 @@ struct StubTable {
     script: Option<PathBuf>,
 }
 
-/// Parses the settings without the secrets, except the Gemini keys, which the file describes. Relative paths start at
-/// `directory`, the file's directory.
+/// Parses the settings file. It describes the Gemini keys, which are passed in `gemini_keys`; the other secrets are
+/// added later. Relative paths are resolved against `directory`, the file's directory.
 pub(super) fn parse(
     text: &str,
     name: &str,
@@ -318,7 +318,7 @@ pub(super) fn parse(
     })
 }
 
-/// Adds the fix to the TOML reader's message.
+/// Appends the fix to the message of the TOML parser.
 fn explain_error(mut error: ConfigError) -> ConfigError {
     let fix = match error.message.as_str() {
         "missing field `app`" => "; add [app] with id and private_key_file, or run `countersign setup`",
@@ -331,7 +331,7 @@ fn explain_error(mut error: ConfigError) -> ConfigError {
     error
 }
 
-/// Parses `90s` or `2m`; `None` if outside `within`, in seconds.
+/// Parses a duration such as `90s` or `2m`. Returns `None` if it is outside `within`, in seconds.
 pub(super) fn parse_seconds(text: &str, within: &RangeInclusive<u64>) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let of_one = ["s", "m"].into_iter().zip([1, 60]).find(|(name, _)| *name == unit)?.1;
@@ -339,7 +339,7 @@ pub(super) fn parse_seconds(text: &str, within: &RangeInclusive<u64>) -> Option<
     within.contains(&seconds).then(|| Duration::from_secs(seconds))
 }
 
-/// Checks values; each error names the value's line.
+/// Checks values of the settings. Each error names the line of the value.
 pub(super) struct SettingsChecker<'a> {
     pub(super) text: &'a str,
     pub(super) name: &'a str,
@@ -350,7 +350,7 @@ impl SettingsChecker<'_> {
         ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
     }
 
-    /// Parses `90s` or `2m` within a range of seconds; returns `usual` if not given.
+    /// Parses a duration such as `90s` or `2m` within a range of seconds. Returns `usual` if `given` is `None`.
     pub(super) fn time(
         &self,
         key: &str,
@@ -454,7 +454,8 @@ impl SettingsChecker<'_> {
         Ok(ServerSettings { listen, private_listen, public_url })
     }
 
-    /// Parses an https origin without a path. Login tokens are sent there, so plain http is allowed on loopback only.
+    /// Parses an https origin without a path. Plain http is allowed on loopback only, because login tokens are sent
+    /// there.
     fn origin(&self, key: &str, given: &Spanned<String>) -> Result<Url, ConfigError> {
         let url = Url::parse(given.as_ref()).ok().filter(|url| url.path() == "/" && url.query().is_none());
         let plain =
@@ -469,7 +470,7 @@ impl SettingsChecker<'_> {
         })
     }
 
-    /// Returns a `provider:model`. `providers` checks later that the model exists.
+    /// Returns a `provider:model`, or `default` if `given` is `None`. `providers` checks later that the model exists.
     fn model(&self, key: &str, given: Option<Spanned<String>>, default: &str) -> Result<String, ConfigError> {
         given.map_or_else(|| Ok(default.to_owned()), |given| self.parse_model_spec_like(key, &given, default))
     }
@@ -530,7 +531,7 @@ impl SettingsChecker<'_> {
         self.model("reviewer", names.reviewer.clone(), REVIEWER)
     }
 
-    /// Returns the keys in the order of the file, followed by the keys the file does not describe.
+    /// Returns the keys that the file describes, in its order, and then the other keys.
     fn gemini_keys(
         &self,
         described: &[GeminiKeyTable],
@@ -554,7 +555,7 @@ impl SettingsChecker<'_> {
         Ok(keys)
     }
 
-    /// Reads the Postgres address from a file, which only its owner may be able to read.
+    /// Reads the Postgres address from its file. Refuses a file that other users can access.
     fn postgres(&self, data: &DataTable, directory: &Path) -> Result<Option<PostgresSettings>, ConfigError> {
         let Some(given) = &data.postgres_file else {
             return match &data.lease_seconds {

@@ -1,4 +1,5 @@
-//! Rules for a workflow's gates beyond a person's role: how many approvals, by whom, and by when.
+//! Rules for approving at a workflow's gates, in addition to the role a person needs: number of approvals, approvers,
+//! and deadlines.
 
 use std::ops::RangeInclusive;
 
@@ -17,9 +18,9 @@ const MOST_DAYS: u32 = 365;
 pub struct GateRules {
     /// Number of different people who must approve.
     pub approvals: u32,
-    /// Whether the person who requested the run is barred from approving it.
+    /// Whether the person who requested the run may not approve it.
     pub approver_not_requester: bool,
-    /// Whether only code owners may approve, with at least one owner for each file.
+    /// Whether only code owners may approve. Each file then needs an approval by one of its owners.
     pub code_owners: bool,
     /// Days after which people are reminded, once; 0: never.
     pub remind_days: u32,
@@ -40,15 +41,15 @@ impl Default for GateRules {
 }
 
 impl GateRules {
-    /// Whether the rules require more than one approval by anybody with the right role.
+    /// Returns whether one approval by anybody with the required role is not enough.
     pub fn has_extra_rules(&self) -> bool {
         self.approvals > 1 || self.approver_not_requester || self.code_owners
     }
 }
 
 impl WorkflowSettingsTable {
-    /// Applies this table to `before`: the defaults if `server`, else the server's rules, which a repository may only
-    /// tighten.
+    /// Applies this table to the rules `before`. For the server's file these are the defaults; for a repository's file
+    /// these are the server's rules, which it may only tighten.
     pub(super) fn gate_rules(&self, before: &GateRules, server: bool) -> Result<GateRules, Refusal> {
         let mut rules = before.clone();
         let least = if server { 1 } else { before.approvals };

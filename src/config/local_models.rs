@@ -1,5 +1,5 @@
-//! `LOCAL_LLM_…` variables in `.env`: a self-hosted model, under the names that similar tools also read. Each variable
-//! acts like lines of `countersign.toml`, which take precedence.
+//! Reads the `LOCAL_LLM_…` variables in `.env`, which set up a self-hosted model. Similar tools read the same names.
+//! Each variable is equivalent to lines of `countersign.toml`, which override it.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -16,7 +16,7 @@ use super::{
 const PREFIX: &str = "LOCAL_LLM_";
 const ROLE_MODEL_PREFIX: &str = "LOCAL_LLM_MODEL_";
 
-/// Roles that may have their own model. `docs/roles.md` lists those that exist here.
+/// Roles accepted in `LOCAL_LLM_MODEL_…` variables. `docs/roles.md` lists the roles that Countersign uses.
 const ROLES: [&str; 10] = [
     "ARCHITECT",
     "IMPLEMENTER",
@@ -38,7 +38,7 @@ const URL: &str = "http://localhost:11434";
 const HOSTS: &str = "localhost,127.0.0.1,::1";
 const MAX_TOKENS: u64 = 800;
 
-/// Context window in tokens. Ollama's window is sized by the prompt and never exceeds this.
+/// Context window of a local model, in tokens. For Ollama we request a window that fits the prompt, at most this one.
 const CONTEXT: u64 = 32_768;
 
 #[derive(Debug, Clone)]
@@ -48,13 +48,13 @@ pub(super) struct LocalModelSettings {
     /// API key; sent only to `url`.
     pub(super) key: Option<SecretString>,
     model: String,
-    /// Model by role, for roles with their own model.
+    /// Models of the roles that have their own model.
     roles: BTreeMap<String, String>,
     max_tokens: u64,
 }
 
 impl LocalModelSettings {
-    /// Takes the `LOCAL_LLM_…` variables out of `values`; `None` if none is set.
+    /// Removes the `LOCAL_LLM_…` variables from `values` and parses them. Returns `None` if none are set.
     pub(super) fn take_from_env(
         file: &Path,
         values: &mut BTreeMap<String, SecretString>,
@@ -134,19 +134,20 @@ impl LocalModelSettings {
         Url::parse(&self.url).is_ok_and(|url| url == *address)
     }
 
-    /// Each preset name with its model.
+    /// Returns the names of the presets, each with its model.
     pub(super) fn presets(&self) -> impl Iterator<Item = (String, &str)> {
         let roles = self.roles.iter().map(|(role, model)| (format!("local-{role}"), model.as_str()));
         std::iter::once(("local".to_owned(), self.model.as_str())).chain(roles)
     }
 
-    /// Returns the preset of a role that has its own model.
+    /// Returns the preset of a role, or `None` if the role has no model of its own.
     pub(super) fn preset_for_role(&self, role: &str) -> Option<Spanned<String>> {
         self.roles.contains_key(role).then(|| Spanned::new(0..0, format!("preset:local-{role}")))
     }
 
-    /// Returns the row of `model` in the model table. All local models share one family, since a model name does not
-    /// reveal its family. To let one review another, write a `[[model]]` for each. `free`: calls cost nothing.
+    /// Returns the model table's row for `model`. All local models get the same family, because a model's name does not
+    /// reveal it. To let one local model review another, write a `[[model]]` for each. `free` means that calls cost
+    /// nothing.
     pub(super) fn model_table_row(&self, model: &str, free: bool) -> ModelTableRow {
         ModelTableRow::local_model(self.provider, model, [CONTEXT, self.max_tokens], free)
     }

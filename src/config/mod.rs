@@ -1,9 +1,9 @@
 //! Settings: the server's `countersign.toml`, the secrets in `.env` next to it, and a repository's
 //! `.github/countersign.toml`, which may only tighten them.
 //!
-//! All checks happen here, once; an error names the file, the line and the fix. Secrets never come from the process
-//! environment and never appear in a `Debug` or error text. `providers` checks that drafter and reviewer are of
-//! different model families.
+//! Settings are checked here, when they are loaded; an error names the file, the line and the fix. Secrets are never
+//! read from the process environment and never appear in a `Debug` or error text. `providers` checks that drafter and
+//! reviewer are of different model families.
 
 mod budget;
 mod file;
@@ -56,7 +56,7 @@ use crate::types::{Family, InstallationId, RunId, Timestamp};
 /// Default path of the settings file.
 pub const DEFAULT_FILE: &str = "countersign.toml";
 
-/// Known providers: the part before the colon of a model.
+/// Known providers. In `provider:model`, the provider is the part before the colon.
 const PROVIDERS: [&str; 7] = ["claude", "anthropic", "gemini", "ollama", "openai", "opencode", "stub"];
 
 /// Path of a repository's own settings, read from its default branch.
@@ -65,7 +65,7 @@ pub const REPOSITORY_FILE: &str = ".github/countersign.toml";
 /// An invalid setting: its location and the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// File name as the user knows it.
+    /// Name of the file as shown to the user.
     pub file: String,
     /// Line number from 1, if the error has a location.
     pub line: Option<usize>,
@@ -94,23 +94,23 @@ pub struct Settings {
     pub server: ServerSettings,
     /// Directory of databases and mirrors.
     pub data_dir: PathBuf,
-    /// `None`: databases are files in `data_dir`.
+    /// Shared Postgres; if `None`, databases are files in `data_dir`.
     pub postgres: Option<PostgresSettings>,
-    /// Installations we serve; deliveries of others are acknowledged and ignored.
+    /// Installations that we serve. Deliveries of other installations are acknowledged and ignored.
     pub allowed_installations: Vec<InstallationId>,
     pub models: ModelSettings,
     pub budget: BudgetSettings,
     pub people: PeopleSettings,
     pub sandbox: SandboxSettings,
     pub fetch: FetchSettings,
-    /// Endpoint for traces, as OTLP over HTTP. `None`: traces are not sent.
+    /// Endpoint that receives traces as OTLP over HTTP; if `None`, no traces are sent.
     pub collector: Option<Url>,
     workflows: SettingsByWorkflow,
-    /// One or two secrets to verify signatures with: two during a rotation, the current one first.
+    /// Secrets for verifying signatures. During a rotation there are two, the current one first.
     pub webhook_secrets: Vec<SecretString>,
-    /// Names of secrets that are set in the process environment, from which we do not read. Reported at start.
+    /// Names of secrets found in the process environment, from which we never read secrets. Reported at start.
     pub ignored_environment: Vec<String>,
-    /// Warnings about valid but probably mistaken settings; one sentence each, with its line.
+    /// Warnings about settings that are valid but probably wrong. Each is one sentence and names the line.
     pub warnings: Vec<String>,
 }
 
@@ -120,18 +120,18 @@ pub struct PostgresSettings {
     /// File that holds the address.
     pub file: PathBuf,
     pub address: SecretString,
-    /// Lease duration: how long a silent server keeps its work.
+    /// Duration of a lease. If a server does not renew its lease for this long, other servers take over its runs.
     pub lease: std::time::Duration,
 }
 
 #[derive(Debug, Clone)]
 pub struct AppSettings {
     pub id: u64,
-    /// The App's private key, PEM.
+    /// File with the App's private key in PEM format.
     pub private_key_file: PathBuf,
 }
 
-/// The three base URLs of a GitHub instance. Each ends without a slash unless it is a bare host.
+/// Base URLs of a GitHub instance. A URL ends with a slash only if it has no path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitHubSettings {
     pub api_url: Url,
@@ -140,8 +140,8 @@ pub struct GitHubSettings {
 }
 
 impl GitHubSettings {
-    /// Derives the URLs from the web URL. On GitHub's own hosts the API has its own host name (`api.…`); on GitHub
-    /// Enterprise Server it has a path.
+    /// Derives the URLs from the web URL. On GitHub's own hosts the API has its own host (`api.…`); on GitHub
+    /// Enterprise Server it has the path `/api/v3`.
     pub fn from_web_url(web: &Url) -> Self {
         let hosted = web.host_str().filter(|host| *host == "github.com" || host.ends_with(".ghe.com"));
         let api = match hosted {
@@ -155,16 +155,16 @@ impl GitHubSettings {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    /// Serves `/webhook` and `/healthz`.
+    /// Address of the public listener, which serves `/webhook` and `/healthz`.
     pub listen: SocketAddr,
-    /// Serves pages, metrics and readiness; loopback only.
+    /// Address of the operator listener, which serves pages, metrics and readiness; loopback only.
     pub private_listen: SocketAddr,
-    /// Public origin of the pages, if a proxy serves them.
+    /// Public origin of the operator's pages, if a proxy makes them public.
     pub public_url: Option<Url>,
 }
 
 impl ServerSettings {
-    /// Public URL of a run's page.
+    /// Returns the public URL of a run's page, if the pages are public.
     pub fn run_page(&self, run: RunId) -> Option<String> {
         self.public_url.as_ref().map(|url| format!("{url}runs/{}/{}", run.repo, run.seq))
     }
@@ -173,17 +173,17 @@ impl ServerSettings {
 /// Settings of models and providers. Rehearsals build them without a file.
 #[derive(Debug, Clone)]
 pub struct ModelSettings {
-    /// `provider:model` of the drafter, for roles without their own model.
+    /// Drafter as `provider:model`, for roles that have no model of their own.
     pub drafter: String,
-    /// `provider:model` by role, for roles with their own.
+    /// Models as `provider:model`, for roles that have their own model.
     pub roles: BTreeMap<String, String>,
-    /// `provider:model` of the reviewer.
+    /// Reviewer as `provider:model`.
     pub reviewer: String,
     /// Rows that correct or extend the built-in model table.
     pub table: Vec<Model>,
-    /// Accepted substitute model ids, by the requested `provider:model`.
+    /// Model ids accepted in a response instead of the requested one, by requested `provider:model`.
     pub successors: BTreeMap<String, Vec<String>>,
-    /// Pools, capabilities, roles and presets.
+    /// Names for models: pools, capabilities, roles and presets.
     pub names: Names,
     pub claude: ProgramSettings,
     pub anthropic: AnthropicSettings,
@@ -191,14 +191,14 @@ pub struct ModelSettings {
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
     pub opencode: ProgramSettings,
-    /// Whether the operator attests that OpenCode calls the model it is given.
+    /// Whether the operator attests that OpenCode calls the model that we request.
     pub attest_opencode: bool,
     pub stub: StubSettings,
     pub workers: WorkerSettings,
     pub timeouts: Timeouts,
-    /// Whether to record model responses, or to replay recorded ones.
+    /// Recording or replaying of model responses; `None` for neither.
     pub cassettes: Option<CassetteSettings>,
-    /// Our files and directories that no external program may read.
+    /// Files and directories of the server that model programs may not read.
     pub ours: Vec<PathBuf>,
 }
 
@@ -216,7 +216,7 @@ pub struct Model {
     pub context: u64,
     /// Maximum tokens of one response.
     pub max_output: u64,
-    /// Base price, then the tiers; the last that applies counts. Empty: unknown.
+    /// Base price, then the tiers. The last price that applies to a call is used. Empty if the price is unknown.
     pub prices: Vec<Price>,
     /// Retirement date announced by its vendor.
     pub retires: Option<Timestamp>,
@@ -243,21 +243,21 @@ pub struct Price {
     pub output: u64,
     pub cache_read: u64,
     pub cache_write: u64,
-    /// Applies only to prompts with more tokens than this, including cached ones; 0: to all.
+    /// Number of prompt tokens, including cached ones, above which the price applies; 0 for all prompts.
     pub above: u64,
-    /// Applies only from this time on.
+    /// Time from which the price applies; `None` for always.
     pub from: Option<Timestamp>,
 }
 
 impl Price {
-    /// Returns a price with Anthropic's rule for the cache, unless known otherwise: reads cost a tenth of the input
-    /// price, writes a quarter more than it.
+    /// Returns a price with Anthropic's usual cache prices: a read costs a tenth of the input price, and a write costs
+    /// 1.25 times the input price.
     pub fn per_million(input: u64, output: u64) -> Self {
         Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5, above: 0, from: None }
     }
 }
 
-/// The Anthropic API, used without the Claude program.
+/// Settings of the Anthropic API, which we call without the Claude program.
 #[derive(Debug, Clone)]
 pub struct AnthropicSettings {
     pub base_url: Url,
@@ -267,11 +267,11 @@ pub struct AnthropicSettings {
 #[derive(Debug, Clone)]
 pub struct GeminiSettings {
     pub base_url: Url,
-    /// Keys in the order of use.
+    /// Keys in the order in which they are used.
     pub keys: Vec<GeminiKey>,
     /// Whether free-tier keys may be used for private repositories.
     pub free_for_private: bool,
-    /// Whether Gemini may draft as well as review.
+    /// Whether Gemini may also draft. By default it only reviews.
     pub drafts: bool,
 }
 
@@ -285,8 +285,8 @@ impl GeminiSettings {
         self.keys.iter().any(|key| !self.may_read_private(key))
     }
 
-    /// Whether private code may be sent with this key. A key of unknown tier counts as free: a wrong guess then costs a
-    /// line of settings, while the opposite guess would have leaked the code.
+    /// Returns whether private code may be sent with this key. A key of unknown tier is treated as a free one: if that
+    /// is wrong, the operator adds a line of settings, whereas the opposite mistake would leak code.
     pub fn may_read_private(&self, key: &GeminiKey) -> bool {
         self.free_for_private || key.tier == Some(GeminiTier::Paid)
     }
@@ -302,7 +302,7 @@ pub struct GeminiKey {
 }
 
 impl GeminiKey {
-    /// Returns a key without a project or a tier.
+    /// Returns a key without a tier. Its name is also used as its project.
     pub fn without_details(name: &str, secret: SecretString) -> Self {
         Self { name: name.to_owned(), project: name.to_owned(), tier: None, secret }
     }
@@ -313,7 +313,7 @@ impl GeminiKey {
 #[serde(rename_all = "lowercase")]
 pub enum GeminiTier {
     Paid,
-    /// Google may train on the prompts.
+    /// Free tier: Google may train on the prompts.
     Free,
 }
 
@@ -322,12 +322,12 @@ pub struct OllamaSettings {
     pub base_url: Url,
 }
 
-/// Any endpoint with OpenAI's chat completions API.
+/// Settings of an endpoint that offers OpenAI's chat completions API.
 #[derive(Debug, Clone)]
 pub struct OpenAiSettings {
-    /// Base URL before `/chat/completions`, including the version.
+    /// Base URL up to the API version; `/chat/completions` is appended.
     pub base_url: Url,
-    /// Optional for an endpoint on this machine.
+    /// API key. An endpoint on this machine may need none.
     pub api_key: Option<SecretString>,
 }
 
@@ -342,13 +342,13 @@ pub struct CassetteSettings {
 pub enum CassetteMode {
     /// Call models and record their responses.
     Record,
-    /// Call no model; return recorded responses.
+    /// Return recorded responses instead of calling models.
     Replay,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct StubSettings {
-    /// Script with the responses. `None`: the built-in rehearsal.
+    /// Script with the responses; `None` for the built-in rehearsal.
     pub script: Option<PathBuf>,
 }
 
@@ -358,14 +358,14 @@ impl ModelSettings {
         self.roles.get(role).unwrap_or(&self.drafter)
     }
 
-    /// All distinct drafting models, each with the first role that uses it.
+    /// Returns the distinct drafting models, each with the first role that uses it.
     pub fn drafters(&self) -> impl Iterator<Item = (&str, &String)> {
         let mut known = BTreeSet::new();
         let roles = self.roles.iter().map(|(role, spec)| (role.as_str(), spec));
         std::iter::once(("drafter", &self.drafter)).chain(roles).filter(move |(_, spec)| known.insert(*spec))
     }
 
-    /// Settings with scripted responses for drafter and reviewer: no key, no network.
+    /// Returns settings whose drafter and reviewer are scripted: they need no key and no network.
     pub fn rehearsal(data_dir: &Path) -> Self {
         Self {
             drafter: "stub:drafter".into(),
@@ -416,7 +416,7 @@ impl ModelSettings {
         }
     }
 
-    /// All API keys, for redaction.
+    /// Returns all API keys, so that they can be redacted from texts.
     pub fn secrets(&self) -> Vec<SecretString> {
         let apis = [&self.anthropic.api_key, &self.openai.api_key].into_iter().flatten();
         apis.chain(self.gemini.keys.iter().map(|key| &key.secret)).cloned().collect()
@@ -439,12 +439,13 @@ impl Settings {
         self.workflows.get(name).expect("every workflow has settings")
     }
 
-    /// Returns the router's settings, if a workflow routes.
+    /// Returns the router's settings, or `None` if no workflow routes requests.
     pub fn routing(&self) -> Option<&Routing> {
         self.workflows.values().find_map(|workflow| workflow.routing.as_ref())
     }
 
-    /// Reads and checks `path` and the `.env` next to it. `workflows` lists the workflow tables the file may have.
+    /// Reads and checks the settings in `path` and the `.env` next to it. `workflows` lists the workflow tables that
+    /// the file may contain.
     pub fn load(path: &Path, workflows: &[WorkflowDefaults]) -> Result<Self, ConfigError> {
         Self::load_in(path, workflows, |name| std::env::var_os(name).is_some())
     }
@@ -515,8 +516,8 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
-/// Converts an error of the TOML reader. It quotes keys and values, and anybody can write a repository's file, so the
-/// message is truncated.
+/// Converts an error of the TOML parser. Truncates the message, because it quotes the file, and a repository's file can
+/// be written by anybody.
 fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError {
         file: file.to_owned(),

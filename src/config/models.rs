@@ -89,7 +89,7 @@ pub fn model_rows(text: &str, name: &str) -> Result<Vec<Model>, ConfigError> {
 }
 
 impl SettingsChecker<'_> {
-    /// Checks all rows. Two rows must not share an id, or a name at the same provider.
+    /// Checks all rows. Two rows may not have the same id, or the same name at one provider.
     pub(super) fn model_rows(&self, table: &[ModelTableRow]) -> Result<Vec<Model>, ConfigError> {
         for (at, row) in table.iter().enumerate() {
             if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
@@ -112,7 +112,8 @@ impl SettingsChecker<'_> {
         table.iter().map(|row| self.model_row(row)).collect()
     }
 
-    /// Returns one warning for each paid model without a price: no call to it fits a cap.
+    /// Returns one warning for each paid model without a price, because no paid call to it is made while a spending cap
+    /// is set.
     pub(super) fn unpriced_warnings(&self, table: &[ModelTableRow]) -> Vec<String> {
         // The `claude` program is paid by subscription, and `stub` costs nothing.
         let billed = |row: &&ModelTableRow| {

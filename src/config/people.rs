@@ -1,4 +1,4 @@
-//! `[people]`: daily limits per person, and the label that opts an issue out.
+//! `[people]`: daily limits per person, and the label that keeps us from working on an issue.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -6,20 +6,20 @@ use toml::Spanned;
 use super::budget::{SettingMistake, parse_amount};
 use crate::types::MicroUsd;
 
-/// Limits that apply to each person in each repository.
+/// Limits for each person in each repository, and the opt-out label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeopleSettings {
     /// Maximum runs that one person may start in a repository per UTC day. `None`: unlimited.
     pub runs_a_day: Option<u32>,
-    /// Maximum cost per UTC day of the runs one person started in a repository; at the cap they can start no more.
-    /// `None`: unlimited.
+    /// Cap on the cost, per UTC day, of the runs that one person started in a repository. A person who reaches it
+    /// cannot start another run that day. `None` for no limit.
     pub cost_a_day: Option<MicroUsd>,
-    /// Label that opts an issue out.
+    /// Label that opts an issue out: we do no work on an issue with this label.
     pub opt_out_label: String,
 }
 
 impl PeopleSettings {
-    /// Whether `label` opts an issue out. GitHub ignores the case of labels.
+    /// Returns whether `label` is the opt-out label, ignoring case as GitHub does.
     pub fn opts_out(&self, label: &str) -> bool {
         self.opt_out_label.eq_ignore_ascii_case(label.trim())
     }

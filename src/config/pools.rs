@@ -1,6 +1,6 @@
-//! Names for models: pools, capability levels, roles and presets; and the retry policy of a pool.
+//! Names for models (pools, capability levels, roles and presets), and the retry policy of a pool.
 //!
-//! Names are resolved from the settings alone. `providers` checks that a model exists and is usable.
+//! Names are resolved from the settings alone. `providers` checks that a model exists and can be called.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -34,14 +34,14 @@ impl Level {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// Start with the next model each time.
+    /// Start each call with the model after the previous call's.
     #[default]
     RoundRobin,
-    /// The first available model.
+    /// Use the first available model in the list.
     Priority,
-    /// The lowest price first; unpriced models last.
+    /// Try the model with the lowest price first, and models without a price last.
     Cheapest,
-    /// The highest capability level first; models without one last.
+    /// Try the model with the highest capability level first, and models without a level last.
     Capability,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Strategy {
 /// Retry policy after a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// Delay if the provider names none.
+    /// Delay if the provider's response does not specify one.
     pub wait: Duration,
     /// Whether the delay doubles each time.
     pub doubled: bool,
@@ -67,29 +67,29 @@ pub struct Retry {
     pub same_model: u32,
 }
 
-/// Default of a pool without `retry`. It waits 30 s, while the retry preset `default` waits 60 s; both values are
-/// intended.
+/// Retry policy of a pool that sets no `retry`. It waits 30 s, but the retry preset `default` waits 60 s; the
+/// difference is intended.
 const DEFAULT_RETRY: Retry = Retry { wait: Duration::from_secs(30), doubled: false, same_model: 1 };
 
 impl Retry {
-    /// Returns the delay after `times` rate limits in a row, if the provider names none.
+    /// Returns the delay after `times` rate limits in a row, for responses that specify no delay.
     pub fn wait_after(&self, times: u32) -> Duration {
         let factor = if self.doubled { 1 << times.saturating_sub(1).min(8) } else { 1 };
         self.wait.saturating_mul(factor)
     }
 }
 
-/// `[pools.NAME]`; models are kept as written.
+/// A `[pools.NAME]` table; models are stored as written there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
     pub primary: Vec<String>,
-    /// Models used when the quota of a primary one is exhausted or no primary one answers.
+    /// Models used when a primary model's quota is exhausted, or when no primary model answers.
     pub fallback: Vec<String>,
     pub strategy: Strategy,
     pub retry: Retry,
 }
 
-/// All names: pools, capability levels, roles and presets.
+/// All names for models: pools, capability levels, roles and presets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     pub pools: BTreeMap<String, PoolSettings>,
@@ -98,15 +98,15 @@ pub struct Names {
     pub presets: BTreeMap<String, String>,
 }
 
-/// The model or pool a name resolves to.
+/// Result of resolving a name: a model or a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResolvedModelName<'a> {
-    /// `provider:model`
+    /// A model, as `provider:model`.
     Model(&'a str),
     Pool(&'a str, &'a PoolSettings),
 }
 
-/// `opencode` models are skipped until the operator attests which models OpenCode calls.
+/// Primary models of the pool `default`. Its `opencode` models are skipped until the operator sets `attest_opencode`.
 const DEFAULT_PRIMARY: [&str; 3] = [
     "claude:sonnet",
     "opencode:google/antigravity-claude-sonnet-4-5",
@@ -145,7 +145,7 @@ impl Names {
     /// Resolves `pool:NAME`, `capability:LEVEL`, `role:ROLE`, `preset:NAME` or a plain `provider:model`.
     ///
     /// # Errors
-    /// A sentence for the user if the name is unknown.
+    /// Returns a sentence for the user if the name is unknown.
     pub fn resolve<'a>(&'a self, spec: &'a str) -> Result<ResolvedModelName<'a>, String> {
         let (kind, name) = spec.split_once(':').unwrap_or(("", spec));
         let none = |known: Vec<&str>| {
@@ -242,7 +242,7 @@ pub(super) struct CapabilitiesTable {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RolesTable {
-    /// A capability level, or a model like the four below.
+    /// A capability level, or a model as in `implementer` and the fields after it.
     architect: Option<Spanned<String>>,
     engineer: Option<Level>,
     junior: Option<Level>,
@@ -270,7 +270,7 @@ impl RolesTable {
         Level::ALL.into_iter().find(|level| level.as_str() == given.as_ref())
     }
 
-    /// Models of the drafting roles that have their own.
+    /// Returns the drafting roles that have their own model, each with the model.
     pub(super) fn models(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         let architect = self.architect.as_ref().filter(|_| self.level_of_architects().is_none());
         [
@@ -293,7 +293,7 @@ pub(super) struct ModelNameTables<'a> {
     pub(super) presets: BTreeMap<String, Spanned<String>>,
 }
 
-/// Builds all names: the built-in ones, extended and overridden by the settings.
+/// Builds the names for models: the built-in names, extended and overridden by the settings.
 pub(super) fn build_model_names(
     tables: ModelNameTables<'_>,
     check: &SettingsChecker<'_>,
@@ -343,7 +343,7 @@ pub(super) fn build_model_names(
     Ok(names)
 }
 
-/// Whether `spec` is a name for other models.
+/// Returns whether `spec` is a name for models, such as `pool:NAME`, instead of a model.
 fn is_name(spec: &str) -> bool {
     ["pool:", "capability:", "role:", "preset:"].iter().any(|kind| spec.starts_with(kind))
 }

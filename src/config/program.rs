@@ -9,9 +9,10 @@ use url::Url;
 /// Settings of one external program.
 #[derive(Debug, Clone)]
 pub struct ProgramSettings {
-    /// Path of the program; if not set, it is looked up in `PATH` and the usual places.
+    /// Path of the program; if `None`, it is searched for in `PATH` and the usual directories.
     pub path: Option<PathBuf>,
-    /// Our own configuration directory for the program. Never the operator's, since hooks in theirs would run.
+    /// Configuration directory of the server for this program. The operator's own directory is never used, because its
+    /// hooks would run.
     pub config_dir: PathBuf,
     /// API to use instead of the program's own, such as a fake on loopback.
     pub base_url: Option<Url>,

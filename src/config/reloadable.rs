@@ -1,4 +1,4 @@
-//! Settings that `reload` changes: secrets and the reviewer. All others need a restart.
+//! Settings that `reload` changes: secrets and the reviewer. Changes to other settings need a restart.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,8 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{ModelSettings, ProgramSettings, Settings, WorkerSettings};
 use crate::types::Hash;
 
-/// A value that is replaced as a whole and shared by its clones. Readers keep the value they fetched earlier.
+/// A value shared by all its clones; setting it replaces it for all of them. Readers that fetched it before keep the
+/// old value.
 #[derive(Debug)]
 pub struct ReloadableValue<T>(Arc<RwLock<Arc<T>>>);
 
@@ -37,7 +38,7 @@ impl<T> Clone for ReloadableValue<T> {
 }
 
 impl Settings {
-    /// Names of the tables where `new` differs in a setting that is only read at start.
+    /// Returns the names of the settings tables in which `new` differs and that are read only at start.
     pub fn settings_needing_restart(&self, new: &Self) -> Vec<&'static str> {
         // Compare `Debug` texts: they show every setting and hide every secret.
         let differ = |old: &dyn Debug, new: &dyn Debug| format!("{old:?}") != format!("{new:?}");
@@ -72,8 +73,8 @@ impl Settings {
 }
 
 impl Settings {
-    /// Returns a fingerprint of each settings table that all nodes of one Postgres must share. Secrets and per-node
-    /// settings are left out: paths, addresses and the sizes of worker pools.
+    /// Returns a fingerprint of each settings table that all nodes of one Postgres must share. Secrets and settings of
+    /// a single node are not included: paths, addresses and the sizes of worker pools.
     pub fn fingerprints(&self) -> BTreeMap<&'static str, String> {
         let Self { allowed_installations: mut allowed, mut models, mut sandbox, .. } = self.clone();
         allowed.sort_unstable();
@@ -104,7 +105,7 @@ impl Settings {
     }
 }
 
-/// Whether both hold the same secrets in the same order.
+/// Returns whether two lists contain the same secrets in the same order.
 pub fn same_secrets<'s>(
     some: impl IntoIterator<Item = &'s SecretString>,
     others: impl IntoIterator<Item = &'s SecretString>,

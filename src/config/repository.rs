@@ -1,4 +1,4 @@
-//! A repository's own settings. They may tighten what the server allows, never loosen it.
+//! A repository's own settings. They may tighten the server's settings but not loosen them.
 
 use std::path::{Component, Path};
 
@@ -11,7 +11,7 @@ use super::{
     workflows::{self, SettingsByWorkflow},
 };
 
-/// Effective settings of one repository.
+/// Settings that apply to one repository: the server's, tightened by its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoSettings {
     pub budget: BudgetSettings,
@@ -21,10 +21,10 @@ pub struct RepoSettings {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct RepositorySettingsFile {
-    /// Read by [`RepoSettings::switches_off`].
+    /// Whether work is enabled; evaluated by [`RepoSettings::switches_off`].
     enabled: Option<bool>,
     budget: RepositoryBudgetTable,
-    /// Read by [`TestSettings::parse`].
+    /// The `[test]` table; evaluated by [`TestSettings::parse`].
     test: TestSettings,
 }
 
@@ -32,14 +32,15 @@ struct RepositorySettingsFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TestSettings {
-    /// Shell command, run at the root.
+    /// Shell command that runs the tests, at the repository's root.
     pub command: Option<String>,
-    /// Report that the command writes, relative to the root: a JUnit XML or TAP file, or a folder of `.xml` files.
+    /// Report that the command writes: a JUnit XML or TAP file, or a folder of `.xml` files. The path is relative to
+    /// the root.
     #[serde(deserialize_with = "below_root")]
     pub report: Option<String>,
     /// Shell command that runs the end-to-end tests.
     pub end_to_end: Option<String>,
-    /// Limit in seconds: if the whole test suite takes longer, it runs once instead of three times.
+    /// Seconds above which the whole test suite runs once instead of three times.
     pub full_seconds: Option<u64>,
 }
 
@@ -60,7 +61,7 @@ fn below_root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::E
 }
 
 impl TestSettings {
-    /// Returns settings with this command only; its exit code is the result.
+    /// Returns settings with only this command. The command's exit code is the test result.
     pub fn from_command(line: &str) -> Self {
         Self { command: Some(line.to_owned()), ..Self::default() }
     }
@@ -79,12 +80,12 @@ impl TestSettings {
 }
 
 impl RepoSettings {
-    /// Settings for a repository without a usable file of its own.
+    /// Returns the settings of a repository that has no valid settings file.
     pub fn from_server(settings: &Settings) -> Self {
         Self { budget: settings.budget.clone(), workflows: settings.workflows.clone() }
     }
 
-    /// Whether the repository's file disables all work. Read even if the rest of the file is invalid.
+    /// Returns whether the repository's file disables all work. It can do so even if the rest of the file is invalid.
     pub fn switches_off(text: &str) -> bool {
         let enabled = text.parse::<toml::Table>().ok().and_then(|table| table.get("enabled")?.as_bool());
         enabled == Some(false)

@@ -10,14 +10,15 @@ use super::{
     workflows::{Refusal, WorkflowSettingsTable},
 };
 
-/// Effect of a routing decision. Later variants are stricter; a repository may only choose a stricter one.
+/// Effect of a routing decision. Later variants are stricter; a repository may choose only a stricter one than the
+/// server's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteMode {
     /// Start the workflow if the match is clear or probable.
     #[default]
     Auto,
-    /// Start nothing; show commands to paste.
+    /// Start no workflow; show the commands to paste.
     Confirm,
     /// Call no model; show the list of commands.
     Manual,
@@ -27,7 +28,7 @@ pub enum RouteMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routing {
     pub mode: RouteMode,
-    /// `provider:model`, or a name such as `preset:NAME` or `pool:NAME`.
+    /// Model that routes: `provider:model`, or a name such as `preset:NAME` or `pool:NAME`.
     pub model: String,
     /// Timeout of a call to an API.
     pub service: Duration,
@@ -42,7 +43,7 @@ impl Default for Routing {
     }
 }
 
-/// Timeouts in seconds; a person waits for the answer.
+/// Allowed timeouts in seconds. The maximum is low because a person waits for the answer.
 const TIMEOUT: RangeInclusive<u64> = 1..=300;
 
 impl WorkflowSettingsTable {

@@ -10,15 +10,15 @@ use std::{
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-/// Strength of a command's isolation.
+/// Isolation level of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxLevel {
     /// No isolation: a cleared environment and limits on time and memory.
     None,
-    /// Another user, Landlock, no sockets.
+    /// Runs as another user, with Landlock and without sockets.
     Basic,
-    /// Also separate namespaces.
+    /// As `Basic`, and in separate namespaces.
     Full,
 }
 
@@ -36,7 +36,7 @@ impl SandboxLevel {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxSettings {
-    /// Required level. `None`: the strongest that works, and an error rather than no isolation.
+    /// Required level. If `None`, uses the strictest level that works, and fails if only `none` works.
     pub level: Option<SandboxLevel>,
     /// Hosts from which dependencies may be fetched; none by default.
     pub hosts: Hosts,
@@ -44,10 +44,10 @@ pub struct SandboxSettings {
     /// mirror.
     #[serde(deserialize_with = "folder")]
     pub home: Option<PathBuf>,
-    /// Our own executable, used as the first stage inside the sandbox. `None`: the running one.
+    /// Executable of Countersign, used as the first stage inside the sandbox; `None` for the running one.
     #[serde(skip)]
     pub program: Option<PathBuf>,
-    /// Timeout of one test run. `None`: the default.
+    /// Timeout of one test run; `None` for the default.
     #[serde(skip)]
     pub time: Option<Duration>,
 }
@@ -56,7 +56,7 @@ pub struct SandboxSettings {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FetchSettings {
-    /// Hosts of those pages; none by default.
+    /// Hosts of the additional pages; empty by default.
     pub hosts: Hosts,
 }
 
@@ -71,7 +71,7 @@ fn folder<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Erro
     )))
 }
 
-/// A `hosts` list. Names and addresses have a port, 443 by default. Networks can only be reached on port 443.
+/// Hosts of a `hosts` list. Names and addresses have a port, by default 443. Networks can be reached on port 443 only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub struct Hosts {
@@ -80,7 +80,7 @@ pub struct Hosts {
     pub networks: Vec<IpNet>,
 }
 
-/// Comma-separated, as written in the settings.
+/// Writes the hosts separated by commas, in the notation of the settings.
 impl fmt::Display for Hosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.names.iter().map(|(name, port)| match port {

@@ -1,4 +1,4 @@
-//! Secrets from a `.env` file, given as values or as paths of files that hold them.
+//! Reads secrets from a `.env` file, where each is a value or the path of a file with the value.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +19,10 @@ pub(super) const LOCAL_KEY: &str = "LOCAL_LLM_API_KEY";
 const OPENAI: &str = "OPENAI_API_KEY";
 const NAMES: [&str; 6] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC, OPENAI, LOCAL_KEY];
 
-/// Name of the key in `GEMINI_API_KEY`.
+/// Name given to the key in `GEMINI_API_KEY`.
 pub(super) const ONLY_KEY: &str = "default";
 
-/// All fixed names of secrets, including the `…_FILE` variants.
+/// Returns all fixed names of secret variables, including the `…_FILE` variants.
 pub(super) fn secret_names() -> impl Iterator<Item = String> {
     NAMES.iter().flat_map(|name| [(*name).to_owned(), format!("{name}_FILE")])
 }
@@ -31,12 +31,12 @@ fn is_secret(name: &str) -> bool {
     name.starts_with(GEMINI_NAMED) || secret_names().any(|known| known == name)
 }
 
-/// Contents of a `.env` file; empty if the file does not exist.
+/// Secrets of a `.env` file; empty if the file does not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
     pub webhook: Option<SecretString>,
     pub webhook_previous: Option<SecretString>,
-    /// Keys with their names; the unnamed one comes first.
+    /// Gemini keys with their names; the key of `GEMINI_API_KEY` comes first.
     pub gemini_keys: Vec<(String, SecretString)>,
     pub anthropic_api_key: Option<SecretString>,
     pub openai_api_key: Option<SecretString>,
@@ -66,8 +66,8 @@ impl Secrets {
         })
     }
 
-    /// Returns the secrets a delivery may be signed with, the current one first. A missing secret is an error, since it
-    /// would mean accepting unsigned deliveries.
+    /// Returns the secrets with which a delivery may be signed, the current one first. A missing secret is an error,
+    /// because we would then accept unsigned deliveries.
     pub(super) fn webhook_secrets(&self) -> Result<Vec<SecretString>, ConfigError> {
         let current = self.webhook.clone().ok_or_else(|| {
             env_file_error(
@@ -116,8 +116,8 @@ fn read_env_file(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigEr
     Ok(values)
 }
 
-/// Refuses a secret with `$` outside single quotes: the parser would expand it from the process environment, from which
-/// we never read secrets.
+/// Refuses a secret that contains `$` outside single quotes. The parser would replace it from the process environment,
+/// from which we never read secrets.
 fn refuse_expansion(file: &Path, text: &str) -> Result<(), ConfigError> {
     for (index, line) in text.lines().enumerate() {
         let line = line.trim().trim_start_matches("export ");
@@ -130,7 +130,7 @@ fn refuse_expansion(file: &Path, text: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Takes `GEMINI_API_KEY` and every `GEMINI_API_KEY_<NAME>`.
+/// Removes `GEMINI_API_KEY` and every `GEMINI_API_KEY_<NAME>` from `values` and returns the keys.
 fn gemini_keys(
     file: &Path,
     values: &mut BTreeMap<String, SecretString>,

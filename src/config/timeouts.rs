@@ -11,9 +11,10 @@ use super::{ConfigError, file::SettingsChecker};
 pub struct Timeouts {
     /// Timeout of a call to one model without a fallback.
     pub call: Duration,
-    /// Timeout of the Claude program if the API can take over, and of each pool model but the last.
+    /// Timeout of the Claude program if the API is its fallback. Also the timeout of each model of a pool except the
+    /// last.
     pub first_leg: Duration,
-    /// Timeout of the API call after the program has failed.
+    /// Timeout of the API call that follows when the Claude program has failed.
     pub second_leg: Duration,
 }
 
@@ -25,12 +26,12 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Sum of both legs; also the timeout for all models of a pool together.
+    /// Timeout of the Claude program and its API fallback together. Also the timeout for all models of a pool together.
     pub fn both_legs(&self) -> Duration {
         self.first_leg + self.second_leg
     }
 
-    /// Longest time that any call may take.
+    /// Longest time that one model call can take.
     pub fn longest(&self) -> Duration {
         self.call.max(self.both_legs())
     }

@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::{ConfigError, file::SettingsChecker};
 use crate::{limits, types::WorkerPool};
 
-/// Directory below the data directory that records running programs.
+/// Directory in the data directory for records of running programs.
 const CHILDREN: &str = "children";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +21,11 @@ pub struct WorkerSettings {
     pub medium: Bulkhead,
     pub low: Bulkhead,
     pub background: Bulkhead,
-    /// Worker pool of an issue's runs by label; case-insensitive.
+    /// Worker pool for runs of issues with a label, by label. Case is ignored.
     pub labels: BTreeMap<String, WorkerPool>,
-    /// Worker pool of a run by the files it is about; a key is a file or a folder.
+    /// Worker pool for runs about certain files. A key is a file or a folder.
     pub paths: BTreeMap<String, WorkerPool>,
-    /// Directory that records running programs.
+    /// Directory for records of running programs, so that orphans can be killed at the next start.
     pub children: PathBuf,
     /// Time between SIGTERM and SIGKILL. Kept short, since shutdown waits for it.
     pub kill_delay: Duration,
@@ -35,7 +35,7 @@ pub struct WorkerSettings {
 pub struct Bulkhead {
     /// Maximum number of concurrent programs.
     pub size: usize,
-    /// Nice value, relative to ours.
+    /// Nice value of the programs, relative to the server's.
     pub nice: i32,
     /// Memory limit in MB of one program and its children.
     pub memory_mb: u64,
@@ -45,7 +45,7 @@ pub struct Bulkhead {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolAssignment {
     pub pool: WorkerPool,
-    /// Label, file or folder that decided; `None`: the default applies.
+    /// Label, file or folder that determined the pool; `None` if the default applies.
     pub row: Option<String>,
 }
 
@@ -74,8 +74,8 @@ impl WorkerSettings {
         }
     }
 
-    /// Chooses the pool of a run from its issue's labels and its files. The most urgent row wins. A file without a row
-    /// counts as the default pool, so one low-priority file does not slow down the others.
+    /// Chooses the pool of a run from its issue's labels and its files. The most urgent match wins. A file without a
+    /// match gets the default pool, so that one low-priority file does not delay the other files.
     pub fn assign_pool(&self, labels: &[String], paths: &[String]) -> PoolAssignment {
         let labels = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| is_same_label(on, name)));
         let row = |path: &String| {
@@ -90,13 +90,14 @@ impl WorkerSettings {
     }
 }
 
-/// Whether `path` is the file `place` or is inside that folder. A shared prefix of a name does not match.
+/// Returns whether `path` is the file `place` or is inside the folder `place`. Only whole names match, not prefixes of
+/// names.
 fn matches_path(path: &str, place: &str) -> bool {
     let place = place.strip_suffix('/').unwrap_or(place);
     path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// GitHub treats labels that differ only in case as the same.
+/// Returns whether two labels are the same for GitHub, which ignores case.
 fn is_same_label(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }
@@ -140,7 +141,7 @@ impl WorkersTable {
         })
     }
 
-    /// Checks the rows. A path that is not normalized would never match.
+    /// Checks the keys of `paths`. A path that is not normalized is an error, because it would never match.
     fn paths(&self, check: &SettingsChecker<'_>) -> Result<BTreeMap<String, WorkerPool>, ConfigError> {
         let row = |(path, pool): (&Spanned<String>, &WorkerPool)| {
             let text = path.as_ref();

@@ -1,5 +1,5 @@
-//! Settings of each workflow: one table per workflow, all of the same shape. The caller lists the workflows; this
-//! module knows none by name.
+//! Settings of each workflow, in one table per workflow. All tables have the same keys. The caller lists the workflows;
+//! this module does not know their names.
 
 use std::{
     collections::BTreeMap,
@@ -21,24 +21,26 @@ use crate::types::IssueNo;
 /// Maximum value of `max_rounds`.
 pub const MOST_ROUNDS: u32 = 10;
 
-/// Defaults and features of a workflow that has settings.
+/// Defaults and features of a workflow that has a settings table.
 #[derive(Debug)]
 pub struct WorkflowDefaults {
-    /// Table name in both files, such as `lld`.
+    /// Name of the workflow's table in the server's and the repository's settings, such as `lld`.
     pub name: &'static str,
     /// Default path of its document; `{issue}` is the issue number.
     pub document_path: &'static str,
-    /// Whether its result is filed as an issue. Enables those settings; `document_path` is then only a name.
+    /// Whether the workflow files its result as an issue. Enables the [`Filing`] settings; `document_path` then only
+    /// names the document.
     pub files_issue: bool,
-    /// Whether its only gate comes before the review and is off by default.
+    /// Whether the workflow's only gate comes before the review and is off by default.
     pub asks_before: bool,
-    /// Whether it writes code, which CI and others will run. A person must then approve it; a review is not enough.
+    /// Whether the workflow writes code, which CI and other people will run. A person must then approve it, because a
+    /// review is not enough.
     pub makes_code: bool,
-    /// Whether it searches other repositories. Enables those settings.
+    /// Whether the workflow searches other repositories. Enables the [`Search`] settings.
     pub searches: bool,
-    /// Whether it routes: it chooses the workflow for a free-text request and makes no document.
+    /// Whether the workflow is the router, which chooses the workflow for a free-text request and writes no document.
     pub routes: bool,
-    /// Whether its models may get the tools of their roles.
+    /// Whether settings can give the workflow's models the tools of their roles.
     pub looks: bool,
 }
 
@@ -61,22 +63,22 @@ impl WorkflowDefaults {
 /// Settings of a workflow that files its result as an issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filing {
-    /// Whether a model of another family reviews the draft; otherwise people decide on it directly.
+    /// Whether a model of another family reviews the draft. If not, people decide on the unreviewed draft.
     pub review: bool,
-    /// Hours in which people may answer questions before the defaults apply.
+    /// Hours in which people may answer questions. After that the default answers apply.
     pub answer_hours: u32,
-    /// Labels it may set on the issue, if they exist in the repository.
+    /// Labels that the workflow may set on the issue, if they exist in the repository.
     pub labels: Vec<String>,
 }
 
 /// Settings of a workflow that searches other repositories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
-    /// Minimum stars of a repository to be considered.
+    /// Minimum stars of the repositories that the workflow considers.
     pub min_stars: u32,
     /// Maximum number of repositories to read.
     pub limit: u32,
-    /// Whether models see code of the requesting repository.
+    /// Whether models see code of the repository in which the run was started.
     pub send_code: bool,
 }
 
@@ -87,7 +89,7 @@ pub struct ToolSettings {
     pub reviewer: bool,
     /// Whether the tools may run the role's commands.
     pub commands: bool,
-    /// Maximum tool turns before the model must answer.
+    /// Maximum number of responses that request tools; then the model must answer.
     pub turns: u32,
 }
 
@@ -95,26 +97,26 @@ pub struct ToolSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Publish {
-    /// In a comment on the issue; a pull request holds only code and tests.
+    /// In a comment on the issue. A pull request then contains only code and tests.
     #[default]
     Comment,
-    /// As a file on the issue's branch, next to its review log, in a pull request.
+    /// In a pull request: as a file on the issue's branch, next to its review log.
     PullRequest,
 }
 
-/// The document the code workflow starts from.
+/// Document from which the code workflow starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BeginsWith {
     Spec,
-    /// Writes the spec first if the issue has none.
+    /// The design; if the issue has no spec, the spec is written first.
     Lld,
 }
 
-/// Maximum value of `tool_turns`. Each turn is a paid call whose prompt holds all earlier results.
+/// Maximum value of `tool_turns`. Each turn is a paid call, and its prompt repeats all earlier results.
 const MOST_TURNS: u32 = 20;
 
-/// Maximum value of `limit`: all these repositories share one prompt.
+/// Maximum value of `limit`. All repositories found are shown in one prompt.
 const MOST_REPOSITORIES: u32 = 10;
 
 const MOST_STARS: u32 = 1_000_000;
@@ -134,29 +136,29 @@ pub struct WorkflowSettings {
     pub max_rounds: u32,
     /// Whether a person approves the draft before the review.
     pub draft_gate: bool,
-    /// Whether a person decides on what the reviewer approved.
+    /// Whether a person must decide after the reviewer has approved.
     pub verdict_gate: bool,
-    /// Approval rules of its gates.
+    /// Approval rules of the workflow's gates.
     pub gates: GateRules,
-    /// Path of the approved document in the repository; `{issue}` is the issue number.
+    /// Path of the approved document in the repository; `{issue}` is replaced by the issue number.
     pub document_path: String,
-    /// Place where its document is published, unless it is filed as an issue.
+    /// Place where the document is published; not used if the result is filed as an issue.
     pub publish: Publish,
-    /// `None`: the document goes into the repository.
+    /// Settings for filing the result as an issue; `None` if it goes into the repository.
     pub filing: Option<Filing>,
-    /// `None`: it only reads its own repository.
+    /// Settings for searching other repositories; `None` if the workflow does not search.
     pub search: Option<Search>,
-    /// `None`: its models get no tools.
+    /// Tools for the workflow's models; `None` if they cannot get tools.
     pub tools: Option<ToolSettings>,
-    /// Whether its only gate comes before the review.
+    /// Whether the workflow's only gate comes before the review.
     pub asks_before: bool,
-    /// Whether it writes code.
+    /// Whether the workflow writes code.
     pub makes_code: bool,
-    /// Minimum percentage of changed lines that tests run; `None` if it writes no code.
+    /// Minimum percentage of changed lines that tests must run; `None` if the workflow writes no code.
     pub coverage: Option<u32>,
-    /// `None`: it writes no code.
+    /// Document from which the workflow starts; `None` if the workflow writes no code.
     pub from: Option<BeginsWith>,
-    /// `None`: it does not route.
+    /// Settings of the router; `None` for other workflows.
     pub routing: Option<Routing>,
 }
 
@@ -231,16 +233,16 @@ pub(super) struct WorkflowSettingsTable {
     pub(super) expire_days: Option<Spanned<u32>>,
 }
 
-/// Byte offset of an invalid value, and the message.
+/// Byte offset of an invalid value in the file, and the error message.
 pub(super) type Refusal = (usize, String);
 
 /// Settings of every workflow, by name.
 pub type SettingsByWorkflow = BTreeMap<&'static str, WorkflowSettings>;
 
-/// Table of each workflow, in the order the names were given.
+/// Settings table of each workflow, in the order in which the caller gave the names.
 type NamedWorkflowTables = Vec<(&'static str, WorkflowSettingsTable)>;
 
-/// Splits the workflow tables off a file and parses the rest as `F`.
+/// Removes the workflow tables from a settings file and parses the remaining tables as `F`.
 pub(super) fn split_workflow_tables<'t, F: Deserialize<'t>>(
     text: &'t str,
     names: impl Iterator<Item = &'static str>,
@@ -314,7 +316,7 @@ impl WorkflowSettingsTable {
         Ok(settings)
     }
 
-    /// Refuses settings that have no meaning for this workflow or are not allowed.
+    /// Refuses keys that do not apply to this workflow, or whose values it does not allow.
     fn check_fits(&self, settings: &WorkflowSettings) -> Result<(), Refusal> {
         self.check_fits_routing(settings.routing.is_some())?;
         if let Some(gate) = self.verdict_gate.as_ref().filter(|_| settings.asks_before) {
@@ -400,7 +402,7 @@ impl WorkflowSettingsTable {
         }
     }
 
-    /// Refuses settings of `[route]` in other workflows, and theirs in `[route]`.
+    /// Refuses keys of `[route]` in other workflows' tables, and other workflows' keys in `[route]`.
     fn check_fits_routing(&self, routes: bool) -> Result<(), Refusal> {
         fn at<T>(name: &'static str, given: &Option<Spanned<T>>) -> Option<(&'static str, usize)> {
             given.as_ref().map(|given| (name, given.span().start))
@@ -435,7 +437,7 @@ impl WorkflowSettingsTable {
         }
     }
 
-    /// Builds a repository's settings, which may tighten the server's and never loosen them.
+    /// Builds a repository's settings of a workflow, which may only tighten the server's.
     pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
         let mut settings = server.clone();
         self.check_fits(server)?;

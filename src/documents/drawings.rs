@@ -1,12 +1,12 @@
-//! Checks what GitHub draws instead of showing as text: formulas and diagrams. A picture leaves out part of its source,
-//! so only a known set of commands is allowed.
+//! Checks formulas and diagrams, which GitHub draws instead of showing their text. A drawing can leave out part of its
+//! source, so only commands that are known to be drawn are allowed.
 
 use super::{
     hidden_text::{SHORT_WORD_BYTES, is_listed, word_parts, words, words_beyond},
     truncate,
 };
 
-/// Formula commands that show a sign or their argument.
+/// Formula commands that draw a sign or their argument.
 const COMMANDS: &str = "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho \
     sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega frac dfrac tfrac \
     cfrac binom sqrt sum prod int iint oint lim limsup liminf sup inf max min arg log ln lg exp sin cos tan cot sinh cosh \
@@ -31,10 +31,10 @@ const TEXT_COLOURS: &str = "red green blue orange purple magenta cyan teal gray"
 /// Tags allowed in the text of a diagram.
 const TAGS: &str = "br br/ b /b i /i em /em strong /strong u /u code /code";
 
-/// Light colours of diagrams.
+/// Light colours that a diagram may use as fill.
 const BACKGROUNDS: &str = "white yellow pink lightyellow lightblue lightgreen lightgray lightgrey lightpink";
 
-/// Returns whether a formula may hold more than GitHub draws.
+/// Returns whether a formula may contain text that GitHub does not draw.
 pub(super) fn formula_hides(formula: &str) -> bool {
     let mut rest = formula;
     while let Some(at) = rest.find(['\\', '%']) {
@@ -60,7 +60,7 @@ pub(super) fn formula_hides(formula: &str) -> bool {
     false
 }
 
-/// Returns the lines of a Mermaid diagram, each with whether it may hold more than the picture shows.
+/// Returns the lines of a Mermaid diagram, each with whether it may contain text that the drawing does not show.
 pub(super) fn diagram_lines(source: &str) -> impl Iterator<Item = (&str, bool)> {
     let begins = |line: &str| ["graph", "flowchart"].iter().any(|kind| line.trim_start().starts_with(kind));
     let is_flowchart = source.lines().any(begins);
@@ -107,7 +107,7 @@ fn statement_hides(statement: &str, is_flowchart: bool) -> bool {
         || is_flowchart && has_name_that_says_more(statement)
 }
 
-/// Returns whether a part of a flowchart or its class has a name with more words than its label.
+/// Returns whether a node of a flowchart, or its class, has a name with words that its label does not show.
 fn has_name_that_says_more(statement: &str) -> bool {
     statement.split(|c: char| !c.is_alphanumeric() && !"_-.".contains(c)).filter(|name| !name.is_empty()).any(
         |name| {
@@ -122,14 +122,14 @@ fn has_name_that_says_more(statement: &str) -> bool {
     )
 }
 
-/// Returns whether a name has more than one word beyond the text drawn in its place.
+/// Returns whether a name has more than one word that is missing in the text drawn instead of it.
 fn says_more(name: &str, drawn: &str) -> bool {
     let beyond = words_beyond(name, drawn);
     let mut unshown = word_parts(&beyond).filter(|part| part.len() > 2);
     unshown.next().is_some_and(|part| part.len() > SHORT_WORD_BYTES || unshown.next().is_some())
 }
 
-/// Returns whether a diagram's text has tags other than those that change its look.
+/// Returns whether a diagram's text contains tags that are not in [`TAGS`].
 fn has_other_tags(statement: &str) -> bool {
     statement.match_indices('<').any(|(at, _)| {
         let inside: String = statement[at + 1..].chars().take(9).filter(|c| *c != ' ').collect();
@@ -139,8 +139,8 @@ fn has_other_tags(statement: &str) -> bool {
     })
 }
 
-/// Returns whether a style may hide text: it sets more than colours and strokes, or the text colour is close to the
-/// background.
+/// Returns whether a style may hide text: it sets more than colours and strokes, or its text colour is too similar to
+/// its background.
 fn style_hides(style: &str) -> bool {
     // Mermaid's defaults are dark text on light ground.
     let (mut ground, mut text) = (Some(43), Some(9));

@@ -1,5 +1,6 @@
-//! Revisions as search and replace. All text outside the edits stays the same to the byte. Each search must match
-//! exactly once. A failed edit gives its reason, for the next prompt or a fallback to a full document.
+//! Revisions of a document by search and replace. All text outside the edits stays the same to the byte. Each search
+//! must match exactly once. If an edit fails, its error is used in the next prompt, or the drafter is asked for a full
+//! document instead.
 
 use std::ops::Range;
 
@@ -15,14 +16,14 @@ pub struct Edit {
     pub replace: String,
 }
 
-/// An author's reply to an open finding. It is a claim: the reviewer decides.
+/// An author's reply to an open finding. It is only a claim, on which the reviewer decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindingReply {
     /// Finding ID, such as `F3`.
     pub finding: String,
     pub disposition: FindingDisposition,
-    /// The author's fix, or the reason why it is not a defect or can wait.
+    /// Description of the fix, or the reason why the finding is not a defect or can wait.
     pub why: String,
 }
 
@@ -53,7 +54,7 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// Returns whether the revision answers findings without a change to the document.
+    /// Returns whether the revision replies to findings but does not edit the document.
     pub fn has_only_replies(&self) -> bool {
         self.edits.is_empty()
     }
@@ -135,7 +136,7 @@ pub fn prompt_rules() -> String {
     )
 }
 
-/// Parses an answer: one JSON object and nothing else.
+/// Parses an answer, which must be a single JSON object.
 pub fn parse(answer: &str) -> Result<Revision, RevisionError> {
     let object = as_json_object(answer).ok_or(RevisionError::NotOneObject)?;
     let mut revision: Revision = serde_json::from_str(object).map_err(|_| RevisionError::NotOneObject)?;
@@ -155,7 +156,8 @@ pub fn parse(answer: &str) -> Result<Revision, RevisionError> {
     Ok(revision)
 }
 
-/// Applies all edits or none. Every search runs on the original `text`, so that no edit depends on an earlier one.
+/// Applies all edits, or none if one fails. Every search is matched against the original `text`, so that no edit
+/// depends on an earlier one.
 pub fn apply(text: &str, edits: &[Edit]) -> Result<String, Vec<EditError>> {
     let mut errors = Vec::new();
     let mut places: Vec<(Range<usize>, usize)> = Vec::new();

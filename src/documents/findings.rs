@@ -1,7 +1,7 @@
-//! The finding ledger: the findings of each review round and how each finding was settled.
+//! The finding ledger: the findings of each review round, and how each finding was settled.
 //!
-//! It reduces reviews and people's decisions and never reads the document. A reviewer or a person decides whether a
-//! finding is fixed, and the ledger records who and why.
+//! It is computed from reviews and people's decisions, and never reads the document. A reviewer or a person decides
+//! whether a finding is fixed; the ledger records who decided, and why.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,9 @@ use crate::types::Verdict;
 pub enum FindingStatus {
     Open,
     Fixed,
-    /// The author argued that it is not a defect, and the reviewer agreed.
+    /// The author argued that the finding is not a defect, and the reviewer agreed.
     Rebutted,
-    /// The author deferred it, and the reviewer agreed.
+    /// The author deferred the finding, and the reviewer agreed.
     Deferred,
     Dismissed,
 }
@@ -42,7 +42,7 @@ impl FindingStatus {
 pub struct Finding {
     /// Finding ID, such as `F1`; never reused in a run.
     pub id: String,
-    /// Round that opened it. `last_round` is the last round that reported it.
+    /// Round that opened the finding. `last_round` is the last round that reported it.
     pub round: u32,
     pub last_round: u32,
     pub severity: FindingSeverity,
@@ -51,14 +51,14 @@ pub struct Finding {
     pub title: String,
     pub detail: String,
     pub status: FindingStatus,
-    /// One sentence on why it was settled, or what is special about it.
+    /// Reason why the finding was settled, or a remark on an open finding, such as its demotion. One sentence.
     pub why: String,
-    /// Whether a person insists on a fix, whatever later reviews say.
+    /// Whether a person insists on a fix. Later reviews cannot change this.
     pub must_fix: bool,
-    /// Reply of the newest draft, before a review rules on it.
+    /// Reply of the newest draft; removed when a review has decided on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<FindingReply>,
-    /// Text of the newest reply. It stays after the finding is settled.
+    /// Text of the newest reply. It is kept after the finding is settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -68,18 +68,18 @@ impl Finding {
         self.status == FindingStatus::Open
     }
 
-    /// Returns whether the finding must be resolved; otherwise it is advice.
+    /// Returns whether the finding must be resolved. If not, it is only advice.
     pub fn must_be_resolved(&self) -> bool {
         self.must_fix || self.severity >= FindingSeverity::High
     }
 
-    /// Sets the status and drops the author's reply, on which no review rules any more.
+    /// Sets the status and the reason, and removes the author's reply, because no review will decide on it.
     fn settle(&mut self, status: FindingStatus, why: String) {
         (self.status, self.why, self.reply) = (status, why, None);
     }
 }
 
-/// A person's comment on a line.
+/// A person's comment on a line of published text.
 pub struct LineRemark {
     pub place: String,
     pub text: String,
@@ -87,16 +87,16 @@ pub struct LineRemark {
     pub by: String,
 }
 
-/// Category of failed CI checks.
+/// Category of findings about failed CI checks.
 const CI: &str = "ci";
 
-/// Category of a person's comment on a line.
+/// Category of findings that are a person's comments on lines.
 const REMARK: &str = "remark";
 
-/// Maximum characters of a remark's title, and of its detail.
+/// Maximum characters of a remark's title; the same maximum applies to its detail.
 const REMARK_CHARS: usize = 2_000;
 
-/// Changes to the ledger by one review, by finding ID.
+/// IDs of the findings that one review opened, repeated or resolved.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerUpdate {
     pub opened: Vec<String>,
@@ -115,9 +115,9 @@ pub enum FindingLedgerError {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingLedger {
     findings: Vec<Finding>,
-    /// Last recorded round; a round is recorded once.
+    /// Last round recorded. A round is recorded only once.
     last_round: u32,
-    /// IDs of open findings that must be resolved, after each round.
+    /// IDs, per round, of the findings that were open after it and must be resolved.
     after: Vec<BTreeSet<String>>,
 }
 
@@ -138,8 +138,8 @@ impl FindingLedger {
         self.findings.iter().find(|f| f.id.eq_ignore_ascii_case(id))
     }
 
-    /// Demotes late findings to suggestions: new ones about text that has not changed since the last review. Security
-    /// and data loss are exempt. Returns the indices of the demoted findings.
+    /// Demotes late findings to suggestions. A finding is late if it is new but its text has not changed since the last
+    /// review. Findings about security or data loss are not demoted. Returns the indices of the demoted findings.
     pub fn demote_late(&self, review: &mut ReviewAnswer, unchanged: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, raw) in review.findings.iter_mut().enumerate() {
@@ -153,8 +153,8 @@ impl FindingLedger {
         demoted
     }
 
-    /// Records a round's review. `unplaced` and `late` are the indices of findings demoted for a missing place or for
-    /// coming late. Recording the same round again changes nothing.
+    /// Records the review of a round. `unplaced` and `late` are the indices of findings that were demoted because their
+    /// place does not exist, or because they are late. Recording the same round again changes nothing.
     pub fn record_review(
         &mut self,
         round: u32,
@@ -190,20 +190,21 @@ impl FindingLedger {
         update
     }
 
-    /// Opens a finding that no review made, in the round before the next one, which then rules on it.
+    /// Opens a finding that no review reported. The review of the next round decides on it.
     pub fn open_finding(&mut self, round: u32, raw: &RawFinding) -> String {
         self.add_finding(round, raw, "")
     }
 
-    /// Marks a finding as fixed without a review: its test passes now. Findings that a person insists on stay open.
+    /// Marks a finding as fixed without a review, because its test passes now. Findings that a person insists on stay
+    /// open.
     pub fn mark_fixed(&mut self, id: &str, why: &str) {
         if let Some(finding) = self.findings.iter_mut().find(|f| f.id == id && f.is_open() && !f.must_fix) {
             finding.settle(FindingStatus::Fixed, why.to_owned());
         }
     }
 
-    /// Returns the IDs of open blocking findings that an approval ignores: it neither resolves nor repeats them. Such
-    /// an approval is invalid.
+    /// Returns the IDs of open blocking findings that an approving review neither resolves nor repeats. If there are
+    /// any, the approval is invalid.
     pub fn unanswered_blocking(&self, review: &ReviewAnswer) -> Vec<String> {
         if review.verdict != Verdict::Approved {
             return Vec::new();
@@ -218,7 +219,7 @@ impl FindingLedger {
         self.findings.iter().enumerate().filter(silent).map(|(_, finding)| finding.id.clone()).collect()
     }
 
-    /// Returns the earlier finding that a new one names, or that has the same words at the same place.
+    /// Returns the earlier finding that a new finding refers to by ID, or that has the same title and place.
     fn find_earlier(&self, raw: &RawFinding) -> Option<usize> {
         let named = raw
             .repeats
@@ -273,7 +274,7 @@ impl FindingLedger {
         id
     }
 
-    /// Records a draft's replies to findings. Only a review decides whether they hold.
+    /// Records a draft's replies to findings. A review decides later whether to accept them.
     pub fn record_replies(&mut self, replies: Vec<FindingReply>) {
         for reply in replies {
             let open = self
@@ -287,7 +288,7 @@ impl FindingLedger {
         }
     }
 
-    /// Records a person's comment on a line of published text; returns its finding ID.
+    /// Records a person's comment on a line of published text as a finding. Returns the finding's ID.
     pub fn add_remark(&mut self, remark: LineRemark) -> String {
         let LineRemark { place, text, by } = remark;
         let (title, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
@@ -302,8 +303,8 @@ impl FindingLedger {
         self.add_finding(self.last_round, &raw, &format!("{by} said it at that line"))
     }
 
-    /// Records failed CI checks as a finding, so that the author can answer with a change or a reason for none. Returns
-    /// its ID.
+    /// Records failed CI checks as a finding. The author answers it with a change, or with the reason why no change is
+    /// needed. Returns the finding's ID.
     pub fn add_ci_failure(&mut self, title: String) -> String {
         let raw = RawFinding {
             severity: FindingSeverity::High,
@@ -316,7 +317,8 @@ impl FindingLedger {
         self.add_finding(self.last_round, &raw, "CI failed on what was pushed")
     }
 
-    /// Settles a remark after its round and returns it. If no review ruled on it, the author's reply decides.
+    /// Settles a remark after its round and returns it. If no review decided on it, the author's reply determines the
+    /// status.
     pub fn close_by_reply(&mut self, id: &str) -> Option<&Finding> {
         let finding = self.findings.iter_mut().find(|f| f.id == id)?;
         if finding.is_open() {
@@ -358,8 +360,8 @@ impl FindingLedger {
         }
     }
 
-    /// Closes findings that an approval does not repeat. Blocking findings and those a person insists on stay open:
-    /// they need an explicit decision.
+    /// Settles the open findings that an approving review does not repeat. Blocking findings and those that a person
+    /// insists on stay open, because they need an explicit decision.
     fn close_unrepeated(&mut self, round: u32, update: &mut LedgerUpdate) {
         let unrepeated = |f: &&mut Finding| {
             f.is_open() && f.last_round < round && !f.must_fix && f.severity != FindingSeverity::Blocking
@@ -377,7 +379,8 @@ impl FindingLedger {
         }
     }
 
-    /// Dismisses a finding for a person. The caller checks the role; a blocking finding needs a higher one.
+    /// Dismisses a finding on behalf of a person. The caller checks the person's role; dismissing a blocking finding
+    /// needs a higher role.
     pub fn dismiss(&mut self, id: &str, reason: &str, by: &str) -> Result<&Finding, FindingLedgerError> {
         let finding = self.find_mut(id)?;
         if !finding.is_open() {
@@ -388,7 +391,8 @@ impl FindingLedger {
         Ok(finding)
     }
 
-    /// Marks that a person insists on a finding: it must be resolved, and is open again if it was settled.
+    /// Records that a person insists on a finding. The finding must then be resolved; a settled finding is opened
+    /// again.
     pub fn require_fix(&mut self, id: &str, by: &str) -> Result<&Finding, FindingLedgerError> {
         let finding = self.find_mut(id)?;
         finding.must_fix = true;
@@ -401,8 +405,9 @@ impl FindingLedger {
         self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())).ok_or_else(unknown)
     }
 
-    /// Restores the findings of an earlier version that replaced the last reviewed one. Dismissals and findings that a
-    /// person insists on stay. Answers that only the dropped version gave are removed. IDs stay taken.
+    /// Restores the findings of the ledger `then` after its version replaced the last reviewed one. Dismissals, and
+    /// findings that a person insists on, are kept. Replies that only the discarded version gave are removed. IDs are
+    /// not reused.
     pub fn restore(&mut self, then: &Self) {
         for finding in self.findings.iter_mut().filter(|f| f.status != FindingStatus::Dismissed) {
             if finding.must_fix {
@@ -420,8 +425,8 @@ impl FindingLedger {
         }
     }
 
-    /// Returns whether the review is stalled: in each of the last two rounds all earlier findings that must be resolved
-    /// stayed open. It compares sets, not counts, so that new findings count as progress.
+    /// Returns whether the review is stalled: in each of the last two rounds, every finding that had to be resolved
+    /// before stayed open. Compares IDs, not counts, so that replacing findings by new ones is progress.
     pub fn is_stalled(&self) -> bool {
         let strike = |pair: &[BTreeSet<String>]| !pair[0].is_empty() && pair[0].is_subset(&pair[1]);
         let pairs: Vec<_> = self.after.windows(2).collect();
@@ -429,7 +434,7 @@ impl FindingLedger {
     }
 }
 
-/// Returns whether both have the same words, ignoring case and punctuation.
+/// Returns whether two texts have the same words, ignoring case and punctuation.
 fn has_same_words(a: &str, b: &str) -> bool {
     let words = |text: &str| {
         text.split(|c: char| !c.is_alphanumeric())

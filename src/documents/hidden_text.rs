@@ -1,16 +1,17 @@
-//! Extracts the text of an issue or comment that people see on GitHub, so that models see no more.
+//! Extracts the text of an issue or comment that people see on GitHub, so that models see the same text.
 //!
 //! An issue can contain text that no reader sees: HTML comments, link titles, invisible characters, unused link
-//! definitions. Models would read all of it. We parse the text with the parser that GitHub's is derived from, remove
-//! hidden nodes from the tree, and render the rest. A text without hidden parts stays unchanged. In a document of ours
-//! hidden text is a mistake, reported with its line (`hidden_lines`), since it would be committed and read by models
-//! later.
+//! definitions. Without this module models would read all of it. We parse the text with the parser from which GitHub's
+//! is derived, remove hidden nodes from the tree, and render the tree again. A text without hidden parts stays
+//! unchanged. In a document written by our models, hidden text is a mistake reported with its line (`hidden_lines`),
+//! because the document is committed and models read it later.
 //!
-//! A word that is neither shown nor plain syntax is unseen, such as a dropped tag's name, a label, or text after a
-//! fence. One or two short unseen words cannot give an order, so they may stay. If there are more, all are removed. A
-//! link shows its address, so a label may repeat words of the link's text or address.
+//! A word is unseen if GitHub neither shows it nor needs it as syntax. Examples are a dropped tag's name, a link's
+//! label, and words after a fence. One or two short unseen words may stay, because they are too few for an instruction.
+//! If there are more, all are removed. A label may also repeat words of its link's text or address, because the link
+//! shows them.
 //!
-//! GitHub drops the attributes `style` and `hidden`, so people see text in such a tag, and it stays.
+//! Text in a tag with `style` or `hidden` stays, because GitHub drops these attributes and shows the text.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,40 +25,40 @@ use serde::{Deserialize, Serialize};
 
 use super::{drawings, is_invisible, markdown};
 
-/// Maximum characters of hidden text in an excerpt.
+/// Maximum characters of removed text that an excerpt shows.
 const EXCERPT_CHARS: usize = 80;
 
-/// Maximum bytes of an unseen word that may stay. `MOST_UNSEEN_WORDS` is how many different ones may.
+/// Maximum bytes of an unseen word that may stay. At most [`MOST_UNSEEN_WORDS`] different ones may stay.
 pub(super) const SHORT_WORD_BYTES: usize = 16;
 const MOST_UNSEEN_WORDS: usize = 2;
 
-/// Attributes that a document may use, except links, and their usual values.
+/// Layout attributes that a document may use, and their usual values.
 const LAYOUT: &str = "align valign width height colspan rowspan start open type target left center right justify top middle \
     bottom baseline _blank controls";
 
-/// Elements that GitHub keeps. It drops the tags of others.
+/// HTML elements that GitHub keeps. Tags of other elements are dropped.
 const ELEMENTS: &str = "h1 h2 h3 h4 h5 h6 h7 h8 br b i strong em a pre code img tt div ins del sup sub p picture ol ul table \
     thead tbody tfoot blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details caption figure \
     figcaption abbr bdo cite dfn mark small source span time wbr";
 
-/// Elements whose text is not shown, or not as written.
+/// HTML elements whose text people do not see, or see in another form.
 const UNREAD_ELEMENTS: &str = "script style template noscript iframe noembed noframes title object svg audio video canvas datalist rp bdo";
 
-/// Harmless words between angle brackets in prose about code: types, placeholders, and elements that GitHub shows as
-/// text.
+/// Harmless words in angle brackets, found in prose about code: types, placeholders, and elements whose tags GitHub
+/// shows as text.
 const TYPES: &str = "string str char bool boolean int integer uint float double long short byte bytes void any never object \
     number unknown null none self value error dyn box vec option result rc arc map set list u8 u16 u32 u64 u128 usize i8 i16 \
     i32 i64 i128 isize f32 f64 path pathbuf name file dir folder id url key type owner repo branch commit tag issue line user \
     host port version command args title textarea style script iframe video";
 
-/// Tags of Rust examples after the language.
+/// Attributes that may follow `rust` at the start of a code block.
 const RUST_EXAMPLE_TAGS: &str = ",ignore ,no_run ,should_panic ,compile_fail";
 
-/// Text that models may see.
+/// The part of a text that models may see, with a list of the removed parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisibleText {
     pub text: String,
-    /// Removed text, one row per kind.
+    /// Removed text, one entry per kind.
     pub hidden: Vec<HiddenText>,
 }
 
@@ -66,18 +67,18 @@ pub struct VisibleText {
 pub struct HiddenText {
     pub kind: HiddenTextKind,
     pub count: usize,
-    /// Start of the first piece; empty if it has no visible characters.
+    /// Start of the first removed piece; empty if the piece has no visible characters.
     pub excerpt: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HiddenTextKind {
-    /// `<!-- … -->` and other HTML that readers do not see.
+    /// An HTML comment (`<!-- … -->`) or other HTML that readers do not see.
     Comment,
-    /// A tag's attribute with words.
+    /// An attribute of a tag that contains words.
     Attribute,
-    /// Title of a link or an image.
+    /// Title of a link or an image, shown only when the mouse is over it.
     Title,
     /// Alternative text of an image.
     Description,
@@ -85,18 +86,19 @@ pub enum HiddenTextKind {
     Tiny,
     /// Formulas with commands that are not known to be visible.
     Math,
-    /// Letters of Unicode's tag block.
+    /// Characters of Unicode's tag block, which encode invisible letters.
     Tags,
     /// Characters that change the direction of the text after them.
     Direction,
     /// Other invisible characters.
     Invisible,
-    /// Unused definitions, words after a fence, parts that a picture leaves out.
+    /// Text that is not rendered: unused link definitions, words after a fence, lines that a diagram's drawing leaves
+    /// out.
     Unshown,
 }
 
 impl HiddenTextKind {
-    /// Returns the mistake's message for the drafter.
+    /// Returns the message that tells the drafter to remove text of this kind.
     pub(super) fn mistake_message(self) -> &'static str {
         match self {
             Self::Comment => "readers do not see this HTML comment or markup; remove it",
@@ -119,7 +121,7 @@ impl HiddenTextKind {
     }
 }
 
-/// Merges the rows of several texts by kind.
+/// Merges lists of removed text into one entry per kind and adds up the counts.
 pub fn merge_hidden<'a>(lists: impl IntoIterator<Item = &'a HiddenText>) -> Vec<HiddenText> {
     let mut all: Vec<HiddenText> = Vec::new();
     for row in lists {
@@ -143,7 +145,7 @@ pub fn visible_line(text: &str) -> VisibleText {
     VisibleText { text: walk.remove_invisible(text), hidden: hidden_rows(&walk.taken) }
 }
 
-/// Returns the lines, from 1, with hidden text in a document of ours, in order.
+/// Returns the lines with hidden text in a document written by our models, from 1 and in order.
 pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenTextKind)> {
     let read = FilteredText::from_text(text);
     let taken = read.taken.iter().filter(|taken| taken.line > 0 && says_something(&hidden_row(taken)));
@@ -158,15 +160,16 @@ pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenTextKind)> {
 struct RemovedText {
     kind: HiddenTextKind,
     text: String,
-    /// Line from 1; 0 for text removed before parsing.
+    /// Line from 1; 0 if the text was removed before parsing.
     line: usize,
 }
 
-/// A text without its hidden parts, and these parts.
+/// A text without its hidden parts, and the removed parts.
 struct FilteredText {
     text: String,
     taken: Vec<RemovedText>,
-    /// Lines with mistakes only in a document of ours: tags with one-word attributes and unused definitions.
+    /// Lines that are mistakes in a document written by our models but are kept in an issue or comment: unusual
+    /// attributes of tags, and unused definitions.
     document_mistakes: Vec<(usize, HiddenTextKind)>,
 }
 
@@ -176,8 +179,8 @@ impl FilteredText {
         if stayed > MOST_UNSEEN_WORDS { Self::filter(text, false).0 } else { read }
     }
 
-    /// Filters the text. Also returns the number of different unseen words kept, which is 0 if `words_may_stay` is
-    /// false.
+    /// Filters the text. If `words_may_stay` is true, keeps short unseen words and also returns how many different ones
+    /// it kept; otherwise returns 0.
     fn filter(text: &str, words_may_stay: bool) -> (Self, usize) {
         let mut walk = HiddenTextFilter { words_may_stay, ..HiddenTextFilter::default() };
         let text = walk.remove_invisible(text);
@@ -257,7 +260,7 @@ fn comrak_options() -> Options<'static> {
     options
 }
 
-/// Returns words of `text` that `others` do not contain as often.
+/// Returns the words that occur more often in `text` than in `others` together, with their offsets.
 fn missing_words<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -> Vec<(usize, &'t str)> {
     let mut there: HashMap<String, usize> = HashMap::new();
     for other in others {
@@ -278,7 +281,8 @@ fn missing_words<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -
     lacking
 }
 
-/// Returns whether the text is at most one short word. In scripts without case one word may be a sentence.
+/// Returns whether the text is at most one short word. False for scripts without upper and lower case, because there
+/// one word may be a sentence.
 fn is_short_word(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_digit() || c.is_lowercase() || c.is_uppercase();
     text.len() <= SHORT_WORD_BYTES
@@ -297,7 +301,7 @@ pub(super) fn word_parts(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the words of `text` that `other` does not have.
+/// Returns the words of `text` that do not occur in `other`.
 pub(super) fn words_beyond(text: &str, other: &str) -> String {
     let known: HashSet<String> = word_parts(other).map(str::to_lowercase).collect();
     let extra = words(text).map(|(_, word)| word);
@@ -319,31 +323,31 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
 #[derive(Default)]
 struct HiddenTextFilter<'a> {
     taken: Vec<RemovedText>,
-    /// Text removed without a report.
+    /// Removed text that is not reported.
     dropped: String,
     /// See [`FilteredText::document_mistakes`].
     document_mistakes: Vec<(usize, HiddenTextKind)>,
-    /// Current line; see [`RemovedText::line`].
+    /// Current line; stored in [`RemovedText::line`].
     line: usize,
     removed_nodes: Vec<Node<'a>>,
     changed: bool,
     words_may_stay: bool,
-    /// Unseen words that stayed, in lowercase.
+    /// Unseen words that were kept, in lowercase.
     kept_words: HashSet<String>,
-    /// Capitalized words in code.
+    /// Capitalized words in code, which may also be types in angle brackets.
     names: HashSet<String>,
-    /// Last line of an end tag, by element name.
+    /// Last line with an end tag, by element name.
     ends: HashMap<String, usize>,
-    /// End of an open comment, element or quoted value. GitHub shows nothing until then, whatever Markdown makes of the
-    /// text.
+    /// Text that ends the open comment, element or quoted value. GitHub shows nothing before it, however Markdown
+    /// parses the text.
     hidden_until: Option<String>,
-    /// Shrink level of the open elements. `block_shrink` counts HTML blocks, `inline_shrink` the current block of text.
+    /// Shrink level of the open elements in HTML blocks. `inline_shrink` is that of the current paragraph.
     block_shrink: usize,
     inline_shrink: usize,
     footnotes: u32,
 }
 
-/// Shrink level at which text is too small to read.
+/// Shrink level from which text is too small to read.
 const TINY_LEVEL: usize = 4;
 
 impl<'a> HiddenTextFilter<'a> {
@@ -388,7 +392,7 @@ impl<'a> HiddenTextFilter<'a> {
         out
     }
 
-    /// Records names in code, and the lines where elements end.
+    /// Records the names in a code node, and the lines with end tags in an HTML node.
     fn note_node(&mut self, node: Node<'a>) {
         let data = node.data();
         match &data.value {
@@ -410,8 +414,8 @@ impl<'a> HiddenTextFilter<'a> {
         self.names.extend(names.map(str::to_owned));
     }
 
-    /// Returns whether the text is too short to give an order: numbers, one letter, or one short word if words may
-    /// stay.
+    /// Returns whether the text may stay because it is too short for an instruction: only numbers, one letter, or one
+    /// short word if `words_may_stay` is true.
     fn may_stay(&mut self, text: &str) -> bool {
         let mut rest = words(text).map(|(_, word)| word).filter(|word| !is_number(word));
         match (rest.next(), rest.next()) {
@@ -425,7 +429,7 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Removes unseen words, and reports them unless they may stay.
+    /// Removes unseen words. They are reported unless they may stay.
     fn drop_unseen(&mut self, kind: HiddenTextKind, text: &str) {
         if self.may_stay(text) {
             self.dropped += &format!(" {text}");
@@ -434,8 +438,8 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Returns the unseen labels that may stay, once per unseen place, and the offsets of unused definitions. A label
-    /// may stay if it repeats its link or is short enough.
+    /// Checks the labels of links. Returns the unseen labels that may stay, because they repeat their link or are
+    /// short, and the offsets of unused definitions.
     fn check_labels(&mut self, text: &str) -> (String, Vec<usize>) {
         let parser = Parser::new_ext(text, markdown::parser_options());
         let defined = parser.reference_definitions().iter();
@@ -605,7 +609,7 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// GitHub shows the number of a footnote and not its label.
+    /// Replaces a footnote's label if it has too many words, because GitHub shows only the footnote's number.
     fn filter_footnote(&mut self, label: &mut String, number: u32) {
         if !self.may_stay(label) {
             self.record_removed(HiddenTextKind::Unshown, label);
@@ -613,7 +617,8 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Returns the text in place of an image. People see the alternative text only if the image does not load.
+    /// Returns the text shown instead of an image. Its alternative text is removed, because people see it only if the
+    /// image does not load.
     fn replace_image(&mut self, alt: &str, url: &str) -> String {
         let alt = self.remove_invisible(alt);
         if words_beyond(&alt, url).is_empty() || self.may_stay(&alt) {
@@ -624,7 +629,7 @@ impl<'a> HiddenTextFilter<'a> {
         "[image]".to_owned()
     }
 
-    /// Returns a diagram without the lines that its picture leaves out.
+    /// Returns a diagram without the lines that its drawing leaves out.
     fn filter_diagram(&mut self, source: &str) -> String {
         let mut out = String::new();
         for (line, hides) in drawings::diagram_lines(source) {
@@ -638,7 +643,7 @@ impl<'a> HiddenTextFilter<'a> {
         out
     }
 
-    /// Returns HTML without comments, and tags without hidden attributes.
+    /// Removes comments and hidden attributes from HTML.
     fn filter_html(&mut self, html: &str, block: bool, generic: bool) -> String {
         let (mut out, mut rest, small) = (String::new(), html, html.to_ascii_lowercase());
         let mut counted = 0;
@@ -704,7 +709,7 @@ impl<'a> HiddenTextFilter<'a> {
         out
     }
 
-    /// Returns HTML text without entities of invisible characters.
+    /// Removes entities of invisible characters from the text between HTML tags.
     fn filter_html_text(&mut self, text: &str) -> String {
         replace_entities(text, |entity, sign| {
             let shown = self.remove_invisible(sign) == sign;
@@ -780,8 +785,8 @@ impl<'a> HiddenTextFilter<'a> {
         written
     }
 
-    /// Returns whether people cannot read the text after the tag, up to its end tag. A mere mention of an element has
-    /// no end tag.
+    /// Returns whether people cannot read the text between this tag and its end tag. False without an end tag, because
+    /// the text then only mentions the element.
     fn is_unread(&self, tag: &HtmlTag<'_>, small: &str) -> bool {
         // A browser draws the content of `<pre lang="mermaid">`.
         let is_picture =
@@ -791,7 +796,7 @@ impl<'a> HiddenTextFilter<'a> {
     }
 }
 
-/// Splits the text after a fence into the language and the rest.
+/// Splits the info string of a fence into the language and the rest.
 fn split_language(info: &str) -> (&str, &str) {
     info.split_at(info.find([' ', '\t', ',', '{']).unwrap_or(info.len()))
 }
@@ -815,12 +820,12 @@ fn hidden_row(taken: &RemovedText) -> HiddenText {
     HiddenText { kind: taken.kind, count: 1, excerpt: words.chars().take(EXCERPT_CHARS).collect() }
 }
 
-/// Returns whether the row has words: an empty comment hides nothing.
+/// Returns whether the entry should be reported. An HTML comment without words should not, because it hides nothing.
 fn says_something(row: &HiddenText) -> bool {
     row.kind != HiddenTextKind::Comment || row.excerpt.contains(char::is_alphanumeric)
 }
 
-/// Returns whether the tag looks like an end tag but is not one.
+/// Returns whether the tag starts like an end tag but has no element name, so that browsers treat it as a comment.
 fn is_bogus_end_tag(tag: &str) -> bool {
     tag.strip_prefix("</").is_some_and(|name| !name.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
@@ -882,7 +887,7 @@ impl<'t> HtmlTag<'t> {
 mod tests {
     use super::*;
 
-    /// Returns the visible text, and the kind, count and excerpt of each removed row.
+    /// Returns the visible text, and the kind, count and excerpt of each entry of removed text.
     fn visible_and_hidden(text: &str) -> (String, Vec<(HiddenTextKind, usize, String)>) {
         let VisibleText { text, hidden } = visible_text(text);
         (text, hidden.into_iter().map(|row| (row.kind, row.count, row.excerpt)).collect())
@@ -987,7 +992,7 @@ mod tests {
         assert!(pages > 20, "{pages}");
     }
 
-    /// Splits a list of texts, one per line, with `¶` as their line break.
+    /// Returns texts from a list with one text per line. `¶` in a text stands for a line break.
     fn text_blocks(lines: &str) -> impl Iterator<Item = String> {
         lines.lines().map(|line| line.trim().replace('¶', "\n")).filter(|text| !text.is_empty())
     }

@@ -1,12 +1,12 @@
-//! The outline of a Markdown text: headings, tables, lists and code by byte range, as a Markdown parser sees them. A
-//! heading inside a code block, a quote or a list item is not one.
+//! The outline of a Markdown text: headings, tables, lists and code with their byte ranges, as a Markdown parser finds
+//! them. Headings inside a code block, a quote or a list item are not included.
 
 use std::ops::Range;
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-/// Returns bare URLs in a text, some of which GitHub turns into links. A URL starts with a scheme or `www.` and ends
-/// before the punctuation of its sentence.
+/// Returns the bare URLs in a text; GitHub turns some of them into links. A URL starts with a scheme or `www.` and does
+/// not include punctuation at its end.
 pub(crate) fn bare_addresses(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| c.is_whitespace() || "<>()[]\"'`|".contains(c));
     words.filter_map(|word| {
@@ -33,7 +33,7 @@ pub(crate) struct MarkdownOutline {
 pub(crate) struct MarkdownHeading {
     pub(crate) level: usize,
     pub(crate) text: String,
-    /// Range of the heading's lines with the line break.
+    /// Range of the heading's lines, including the last line break.
     pub(crate) range: Range<usize>,
 }
 
@@ -47,14 +47,14 @@ pub(crate) struct MarkdownTable {
 #[derive(Debug, Default)]
 pub(crate) struct MarkdownTableRow {
     pub(crate) range: Range<usize>,
-    /// Source of the cells, without pipes and surrounding blanks.
+    /// Markdown source of each cell, without pipes and surrounding blanks.
     pub(crate) cells: Vec<String>,
 }
 
 #[derive(Debug)]
 pub(crate) struct MarkdownListItem {
     pub(crate) range: Range<usize>,
-    /// Number in an ordered list, as Markdown counts.
+    /// Number in an ordered list. Markdown counts up from the first item's number.
     pub(crate) number: Option<u64>,
     pub(crate) checked: Option<bool>,
     pub(crate) text: String,
@@ -98,7 +98,7 @@ struct MarkdownOutlineBuilder<'a> {
     out: MarkdownOutline,
     /// Number of open quotes, lists and items.
     depth: usize,
-    /// Next number of each open list.
+    /// Number of the next item in each open list; `None` for bullet lists.
     lists: Vec<Option<u64>>,
     heading: Option<String>,
     in_head: bool,

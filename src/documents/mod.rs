@@ -1,8 +1,8 @@
 //! The documents that a run writes and checks: issue, design, spec, change, verdicts and findings.
 //!
 //! The module is pure: it reads no file, clock or network, and sees a repository only through [`FileTree`] and
-//! [`CodebaseLookup`]. A parsed view points into the text by byte ranges. Markdown from a model is never rendered
-//! again.
+//! [`CodebaseLookup`]. Parsed documents refer to their text by byte ranges. We never re-render Markdown that a model
+//! wrote.
 
 pub mod change;
 mod drawings;
@@ -26,7 +26,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 
-/// Short form of a document of any kind.
+/// Title, goal and files of a document of any kind.
 #[derive(Debug, Clone)]
 pub struct DocumentSummary {
     pub title: String,
@@ -36,7 +36,7 @@ pub struct DocumentSummary {
     pub paths: Vec<String>,
 }
 
-/// Summarizes a document of any kind that a workflow publishes.
+/// Summarizes an issue, a design, a spec, or another document with a design's schema.
 pub fn summarize(text: &str) -> DocumentSummary {
     let issue = issue::parse(text);
     if let Some(goal) = issue.section("Summary").filter(|_| !issue.criteria.is_empty()) {
@@ -54,8 +54,8 @@ pub fn summarize(text: &str) -> DocumentSummary {
     }
 }
 
-/// Returns the function that ranks the document's sections for shortening, or `None` if the kind of document is
-/// unknown.
+/// Returns the function that ranks the document's sections when it is shortened; `None` if the document is neither a
+/// design nor a spec.
 pub fn rank_function(text: &str) -> Option<fn(&str) -> Option<shorten::SectionRank>> {
     let design = lld::parse(text);
     if !design.files.is_empty() && !design.requirements.is_empty() {
@@ -65,17 +65,18 @@ pub fn rank_function(text: &str) -> Option<fn(&str) -> Option<shorten::SectionRa
     (!spec.view.files.is_empty() && !spec.tests.is_empty()).then_some(spec::section_rank)
 }
 
-/// Files of the repository that a document is about. Paths have no leading slash.
+/// Paths of the repository that a document is about, without a leading slash.
 pub trait FileTree {
     fn is_file(&self, path: &str) -> bool;
     fn is_dir(&self, path: &str) -> bool;
     /// Returns a few existing paths similar to this one, best first.
     fn nearest_paths(&self, path: &str) -> Vec<String>;
-    /// Returns whether the path is a symbolic link or a submodule. Neither is followed.
+    /// Returns whether the path is a symbolic link or a submodule, neither of which we follow.
     fn is_link(&self, _path: &str) -> bool {
         false
     }
-    /// Returns whether the file is executable. A commit made with GitHub's API would remove that bit.
+    /// Returns whether the file is executable. Changes to it are refused, because a commit through GitHub's API would
+    /// remove the executable bit.
     fn is_executable(&self, _path: &str) -> bool {
         false
     }
@@ -85,18 +86,19 @@ pub trait FileTree {
     }
 }
 
-/// Code of the repository that a document is about.
+/// Looks up names in the repository that a document is about.
 pub trait CodebaseLookup {
     fn tree(&self) -> &dyn FileTree;
-    /// Returns whether a file or folder may have this path or end with it. The build may create it as well.
+    /// Returns whether a file or folder has this path or a path that ends with it, or may have it after a build.
     fn may_contain(&self, path: &str) -> bool;
-    /// Returns whether any file or path contains this word. Never false for a word that occurs.
+    /// Returns whether any file or path contains this word. May be true for a word that does not occur, but is never
+    /// false for one that does.
     fn has_word(&self, word: &str) -> bool;
-    /// Returns whether all code was read. If not, an unknown word may be in the unread part.
+    /// Returns whether all code was read. If not, a word that was not found may be in code that was not read.
     fn has_read_all(&self) -> bool;
     /// Returns whether a folder, a file or a definition has this name.
     fn defines_name(&self, name: &str) -> bool;
-    /// Returns the existing name that the word nearly matches, with its location.
+    /// Returns the existing name of which the word may be a misspelling, with the name's location.
     fn closest_name(&self, word: &str) -> Option<String>;
     /// Returns imports in a code block that do not resolve in this repository. `files` are those that the design
     /// changes or adds.
@@ -110,13 +112,13 @@ pub struct UnresolvedImport {
     pub module: String,
     /// Missing part of the module path, or missing name in the module.
     pub name: String,
-    /// Similar existing name.
+    /// Similar existing name, if there is one.
     pub nearest: Option<String>,
-    /// Whether the import is wrong wherever the code is placed.
+    /// Whether the import is wrong no matter in which file the code is put.
     pub is_certain: bool,
 }
 
-/// A mistake in a document that code found, with one sentence on what to do.
+/// A mistake that a check found in a document. The message is a sentence that says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentMistake {
     /// Stable name of the rule, such as `files.missing`.
@@ -125,13 +127,13 @@ pub struct DocumentMistake {
     /// Place in the document, such as `Files Changed`, `H1` or `REQ-3`.
     pub place: String,
     pub message: String,
-    /// Name that the mistake is about, for matching across places and messages: `src/config.rs load_all`, or an
-    /// import's module and name.
+    /// Name that the mistake is about, such as `src/config.rs load_all`, or an import's module and name. Identifies the
+    /// same mistake when its place or message changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
 }
 
-/// Severity of a mistake. An error stops the document.
+/// Severity of a mistake. A document with an error is not reviewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MistakeSeverity {
@@ -168,13 +170,14 @@ impl fmt::Display for DocumentMistake {
     }
 }
 
-/// Returns the text of an answer that is one JSON object. Text around it is not tolerated.
+/// Returns the answer without surrounding blanks if it starts and ends like a JSON object. Returns `None` if it has
+/// other text around the object.
 fn as_json_object(answer: &str) -> Option<&str> {
     let text = answer.trim();
     (text.starts_with('{') && text.ends_with('}')).then_some(text)
 }
 
-/// Strips a byte order mark and one fence around the whole answer. Some models add them whatever the prompt says.
+/// Strips a byte order mark and one fence around the whole answer. Some models add them even if the prompt forbids it.
 pub fn strip_fence(answer: &str) -> &str {
     let text = answer.trim().trim_start_matches('\u{feff}').trim_start();
     let rest = text.trim_start_matches(['`', '~']);
@@ -191,8 +194,8 @@ fn truncate(text: &str, cap: usize) -> &str {
     text.char_indices().nth(cap).map_or(text, |(at, _)| &text[..at])
 }
 
-/// Returns whether the character is invisible or changes the text direction. With such characters a model would read
-/// something other than a person sees.
+/// Returns whether the character is invisible or changes the text direction. Such characters make a text different for
+/// a model than for a person.
 pub(crate) fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180F}'
@@ -200,7 +203,7 @@ pub(crate) fn is_invisible(c: char) -> bool {
         | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
-/// Returns the text with `\n` line ends. Markdown also ends a line at `\r`, alone or before `\n`.
+/// Replaces all line ends by `\n`. Markdown also ends a line at `\r`, with or without `\n` after it.
 pub(crate) fn unix_lines(text: String) -> String {
     if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text }
 }
@@ -218,8 +221,8 @@ pub(crate) fn escape_control_characters(text: &str) -> String {
     })
 }
 
-/// Returns a path of a document or repository as a message may quote it. Models read messages as facts, so a path
-/// cannot close its backticks and is truncated.
+/// Returns a path in a form that is safe to quote in a message. Models trust our messages, so backticks in the path are
+/// replaced and a long path is truncated.
 fn quotable_path(path: &str) -> String {
     const LONGEST: usize = 120;
     let plain = |c: char| match c {
@@ -232,7 +235,7 @@ fn quotable_path(path: &str) -> String {
     cut.chars().map(plain).chain(end.chars()).collect()
 }
 
-/// Returns a name of a document if a message may quote it: a single short word.
+/// Returns the name if it is safe to quote in a message: a single word of at most 60 letters, digits or underscores.
 fn as_identifier(name: &str) -> Option<&str> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     ((1..=60).contains(&name.len()) && name.bytes().all(word)).then_some(name)

@@ -1,4 +1,4 @@
-//! Questions of a model about what an issue leaves to people. A question counts only if it quotes the issue.
+//! Questions that a model asks about what an issue leaves undecided. Questions that do not quote the issue are dropped.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::{as_json_object, truncate};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenQuestion {
-    /// Words of the issue that leave it open.
+    /// Words of the issue that leave the matter undecided.
     pub quote: String,
     pub question: String,
     /// Answer that applies if nobody answers.
@@ -83,7 +83,7 @@ pub fn parse(answer: &str, issue: &str) -> Result<Vec<OpenQuestion>, OpenQuestio
     Ok(kept.collect())
 }
 
-/// Strips list and emphasis marks, and collapses blanks.
+/// Removes list and emphasis marks, and collapses whitespace.
 fn normalize_quote(text: &str) -> String {
     let words =
         text.split(|c: char| c.is_whitespace() || "*_`\"“”".contains(c)).filter(|word| !word.is_empty());

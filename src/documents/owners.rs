@@ -11,12 +11,12 @@ pub enum CodeOwner {
         organization: String,
         team: String,
     },
-    /// An e-mail address or another text that we cannot resolve.
+    /// An e-mail address, or another text that we cannot map to a GitHub user.
     Other(String),
 }
 
 impl CodeOwner {
-    /// Returns the owner as written in the file.
+    /// Returns the owner in the notation of the file.
     pub fn file_notation(&self) -> String {
         match self {
             Self::Person(login) => format!("@{login}"),
@@ -46,12 +46,12 @@ impl CodeOwner {
 pub struct CodeOwners(Vec<(OwnersPattern, Vec<CodeOwner>)>);
 
 impl CodeOwners {
-    /// Parses the file. Like GitHub it skips lines with an invalid pattern.
+    /// Parses the file. Skips lines with an invalid pattern, as GitHub does.
     pub fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(parse_rule).collect())
     }
 
-    /// Returns the owners of a file by the last rule that matches, which may have none.
+    /// Returns the owners of a file. The last rule that matches decides; it may name no owners.
     pub fn owners_of(&self, path: &str) -> &[CodeOwner] {
         let path: Vec<&str> = path.split('/').collect();
         let rule = self.0.iter().rev().find(|(pattern, _)| matches_path(&pattern.0, &path));
@@ -59,15 +59,15 @@ impl CodeOwners {
     }
 }
 
-/// Segments of a path, from the repository's root.
+/// Pattern of a rule, as segments of a path from the repository's root.
 #[derive(Debug)]
 struct OwnersPattern(Vec<OwnersPatternSegment>);
 
 #[derive(Debug, PartialEq)]
 enum OwnersPatternSegment {
-    /// `**`: any number of directories; at the end, everything below.
+    /// `**`: matches any number of directories. At the end of a pattern it matches everything below.
     DoubleStar,
-    /// Literal characters and wildcards.
+    /// Name pattern of literal characters and wildcards.
     Name(Vec<OwnersPatternToken>),
 }
 
@@ -84,7 +84,8 @@ fn parse_rule(line: &str) -> Option<(OwnersPattern, Vec<CodeOwner>)> {
     Some((OwnersPattern::parse(&pattern)?, owners.collect()))
 }
 
-/// Returns the characters up to the first unescaped space, each with whether it is escaped, and the rest of the line.
+/// Splits a line at the first unescaped space. Returns the characters before it, each with whether it was escaped, and
+/// the rest of the line.
 fn split_pattern(line: &str) -> (Vec<(char, bool)>, &str) {
     let (mut signs, mut escaped) = (Vec::new(), false);
     for (at, sign) in line.char_indices() {
@@ -169,8 +170,8 @@ fn matches_name(signs: &[OwnersPatternToken], name: &str) -> bool {
     matches_all(signs, name.len(), |sign| *sign == OwnersPatternToken::Star, is)
 }
 
-/// Returns whether a pattern matches all items, where parts that satisfy `any` match any number of items. It tracks all
-/// positions at once, so that many wildcards stay fast.
+/// Returns whether a pattern matches all items. A part for which `any` is true matches any number of items; `is`
+/// decides for other parts. All possible positions are tracked at once, so many wildcards do not make it slow.
 fn matches_all<P>(
     pattern: &[P],
     items: usize,

@@ -1,4 +1,4 @@
-//! Rules for paths that our commits may contain, decided by the text of the path alone.
+//! Rules for paths that our commits may contain. They use only the text of the path.
 
 use super::is_invisible;
 
@@ -30,8 +30,8 @@ pub(crate) fn refusal_reason(path: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns whether any file system may read the name as `.git`: other case, trailing dots or spaces, a stream of it,
-/// its 8.3 name.
+/// Returns whether a file system may treat the name as `.git`. It may have other letter case, dots or spaces at the
+/// end, or be an NTFS stream or the 8.3 name of `.git`.
 fn is_git_directory(part: &str) -> bool {
     // On NTFS a colon starts the name of a stream of the same file.
     let bare = part.split(':').next().unwrap_or(part).trim_end_matches(['.', ' ']);

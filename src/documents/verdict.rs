@@ -42,7 +42,7 @@ pub struct RawFinding {
 }
 
 impl RawFinding {
-    /// Returns whether the finding is about security or lost data, which is never too late to report.
+    /// Returns whether the finding is about security or data loss. New findings of this kind are accepted in any round.
     pub fn is_security_or_data_loss(&self) -> bool {
         let letters = |c: &char| c.is_ascii_alphabetic();
         let category: String = self.category.chars().filter(letters).collect::<String>().to_ascii_lowercase();
@@ -65,7 +65,7 @@ impl ReviewAnswer {
         self.findings.iter().any(|f| f.severity == FindingSeverity::Blocking)
     }
 
-    /// Demotes findings whose place does not exist to suggestions. Returns their indices.
+    /// Changes findings whose place does not exist into suggestions. Returns their indices.
     pub fn demote_unplaced(&mut self, exists: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, finding) in self.findings.iter_mut().enumerate() {

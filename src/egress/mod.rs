@@ -1,7 +1,8 @@
 //! Outbound connections: which hosts may be reached, and fetching a page from one of them.
 //!
-//! Only hosts that the operator allows can be reached. We resolve a name, check its addresses and connect to exactly
-//! these. Otherwise a name could lead into the internal network or to a cloud metadata service with credentials.
+//! Only hosts that the operator allows can be reached. We resolve a name, check its addresses and connect only to the
+//! checked addresses. Otherwise a name could lead into the internal network, or to a cloud metadata service that
+//! returns credentials.
 
 mod page;
 
@@ -62,7 +63,7 @@ const INNER: [&str; 13] = [
 pub struct HostPolicy<'h>(pub &'h Hosts);
 
 impl HostPolicy<'_> {
-    /// Checks whether this address may be reached, given that its host name may.
+    /// Checks whether this address may be reached. The caller has checked that its host name is allowed.
     fn check_address(&self, address: SocketAddr) -> Result<(), RefusalReason> {
         match effective_address(address.ip()) {
             ip if is_in_any(ip, &NEVER) => Err(RefusalReason::AlwaysBlocked),
@@ -85,10 +86,10 @@ impl HostPolicy<'_> {
         self.0.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// Returns the addresses of a host that may be reached.
+    /// Resolves a host and returns those of its addresses that may be reached.
     ///
+    /// # Errors
     /// The reason why no address may be reached.
-    /// The reason why nothing was fetched.
     pub async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
         let refusal = |why| HostRefusal { host: format_host(host, port), why };
         if let Some(address) = parse_literal(host) {
@@ -118,7 +119,8 @@ impl HostPolicy<'_> {
     }
 }
 
-/// Returns the address that is finally reached. Some IPv6 addresses embed an IPv4 address and lead to it.
+/// Returns the address that packets finally reach: the IPv4 address embedded in some IPv6 addresses, otherwise the
+/// address itself.
 fn effective_address(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     match v6.segments() {
@@ -142,7 +144,7 @@ fn normalize_name(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Formats a host as an entry of `hosts`.
+/// Formats a host as the operator would write it in `hosts`.
 pub fn format_host(host: &str, port: u16) -> String {
     match (parse_literal(host), port) {
         (Some(address), 443) => return address.to_string(),
@@ -154,7 +156,7 @@ pub fn format_host(host: &str, port: u16) -> String {
     if port == 443 { host } else { format!("{host}:{port}") }
 }
 
-/// A host that was requested and not reached.
+/// A requested host that was not reached, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostRefusal {
     pub host: String,
@@ -163,11 +165,11 @@ pub struct HostRefusal {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusalReason {
-    /// The operator did not allow it.
+    /// The operator does not allow the host.
     NotAllowed,
-    /// It resolves to a blocked network.
+    /// The host resolves to a network that is always blocked.
     AlwaysBlocked,
-    /// It resolves to an internal network that the operator did not allow.
+    /// The host resolves to an internal network that the operator does not allow.
     InternalNetwork,
     /// The host does not exist or does not respond.
     Unreachable,

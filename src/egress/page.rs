@@ -36,7 +36,7 @@ pub struct FetchedPage {
 /// Reason why a page was not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PageError {
-    /// The address is malformed, has user info, or uses another scheme than HTTP.
+    /// The address is malformed or too long, has user info, or uses another scheme than HTTP and HTTPS.
     Address,
     Host(HostRefusal),
     Status(u16),
@@ -67,8 +67,8 @@ impl fmt::Display for PageError {
     }
 }
 
-/// Returns the host of an address as the operator can allow it. Returns `None` for addresses in internal or blocked
-/// networks.
+/// Returns the host of an address, formatted as the operator can allow it in `hosts`. Returns `None` for an invalid
+/// address, and for one in an internal or blocked network.
 pub fn allowable_host(address: &str) -> Option<String> {
     let url = parse_address(address).ok()?;
     let (host, port) = url.host_str().zip(url.port_or_known_default())?;
@@ -85,7 +85,7 @@ pub fn allowable_host(address: &str) -> Option<String> {
 /// Fetches a page from one of these hosts. Each redirect is checked like the first address.
 ///
 /// # Errors
-/// The reason why it was not read.
+/// The reason why the page was not read.
 pub async fn fetch_page(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
     timeout(TIME, follow_redirects(hosts, address)).await.unwrap_or(Err(PageError::Broken))
 }
@@ -103,7 +103,7 @@ async fn follow_redirects(hosts: &Hosts, address: &str) -> Result<FetchedPage, P
     Err(PageError::Redirects)
 }
 
-/// Parses with the same library that sends the request, so both read the address alike.
+/// Parses an address with the library that also sends the request, so that check and request use the same host.
 fn parse_address(address: &str) -> Result<Url, PageError> {
     let url = Url::parse(address).ok().filter(|_| address.len() <= ADDRESS_BYTES);
     let plain = |url: &Url| {
@@ -166,7 +166,7 @@ mod tests {
 
     use super::{super::tests::hosts, *};
 
-    /// Answers each request by path and counter.
+    /// Starts a server that answers each request with `answer(path, port)`; returns its port.
     async fn server(answer: fn(&str, u16) -> String) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -40,16 +40,16 @@ pub struct RunInfo {
     pub trigger: RunTrigger,
 }
 
-/// Passed to the work of a [`once`](AttemptContext::once).
+/// Information that [`once`](AttemptContext::once) passes to its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EffectAttempt {
-    /// Whether an earlier attempt may already have had the effect. The work may only use it to look for that effect
-    /// first, never to choose a branch.
+    /// Whether an earlier attempt may already have had the effect. The work may use this only to look for that effect
+    /// before it acts, never to choose a branch.
     pub interrupted: bool,
 }
 
-/// Context of one attempt at one visit. A step may depend on its state, the gate answer and this context only: anything
-/// else it learns is lost to the next attempt.
+/// Context of one attempt at one visit. A step may depend only on its state, the gate answer and this context, because
+/// the next attempt sees nothing else.
 pub struct AttemptContext<T: 'static> {
     run: RunInfo,
     tools: Arc<T>,
@@ -74,7 +74,7 @@ pub(super) struct StopSignals {
 #[derive(Default)]
 struct JournalUsage {
     keys: HashSet<String>,
-    /// Key of the `once` that is running.
+    /// Key of the `once` call that is running.
     running_key: Option<String>,
     bytes: usize,
 }
@@ -129,8 +129,8 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         &self.signals.cancelled
     }
 
-    /// Returns the oldest unprocessed answer to this visit's gate. `Go` consumes it, asking again refuses it, waiting
-    /// keeps it.
+    /// Returns the oldest unprocessed answer to this visit's gate. `Transition::Go` consumes the answer, `Ask` refuses
+    /// it, and `Wait` keeps it.
     pub fn answer(&self) -> Option<&GateAnswer> {
         self.lease.run.answer.as_ref().map(|row| &row.answer)
     }
@@ -140,8 +140,8 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.lease.run.gate.as_ref()?.comment_edit.as_ref()
     }
 
-    /// Returns people's remarks on the run's findings, without the first `after`. All attempts between two checkpoints
-    /// see the same ones.
+    /// Returns people's remarks on the run's findings, without the first `after` remarks. All attempts between two
+    /// checkpoints see the same remarks.
     ///
     /// # Errors
     /// `Bug` if the store cannot read them.
@@ -152,8 +152,8 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.store.remarks(&self.lease, after).await.map_err(StepError::from_store)
     }
 
-    /// Sends a remark to another run. A run that waits for people looks at it at once. A second remark with the same
-    /// cause is ignored, and so is one to a run that has ended.
+    /// Sends a remark to another run. A run that waits for people reads it at once. The remark is ignored if that run
+    /// has ended or already has a remark with the same cause.
     ///
     /// # Errors
     /// `Bug` if the store cannot write it.
@@ -161,8 +161,9 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.store.record_remark(run, remark).await.map(drop).map_err(StepError::from_store)
     }
 
-    /// Starts a run of another workflow. Its cause is the [`follow_up`](crate::types::Cause::follow_up) of this run's
-    /// cause, so a second call starts nothing. The run may take its first step before this step is saved.
+    /// Starts a run of another workflow. The new run's cause is the [`follow_up`](crate::types::Cause::follow_up) of
+    /// this run's cause, so a second call starts nothing. The new run may take its first step before this step is
+    /// saved.
     ///
     /// # Errors
     /// `User` if the workflow does not exist; `Bug` if the store cannot write the run.
@@ -214,13 +215,13 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         }
     }
 
-    /// Runs long work that costs no money as a background job and returns its result, or `None` while it runs. The step
-    /// then waits and calls again after [`limits::JOB_POLL_INTERVAL`]. The job lives in this process alone. Stopping
-    /// the run or the server cancels its token, and the next call starts it again. The result is journalled as by
+    /// Runs long work that costs no money as a background job. Returns its result, or `None` while it runs; the step
+    /// then waits and calls again after [`limits::JOB_POLL_INTERVAL`]. The job exists only in this process. Stopping
+    /// the run or the server cancels its token, and the next call starts the job again. The result is journalled as by
     /// [`once`](Self::once), but stored by hash, so it may have any size.
     ///
     /// # Errors
-    /// Those of `work`, after which the next call starts it again; `Bug` if it panicked; and those of `once`.
+    /// Those of `work`, after which the next call starts the job again; `Bug` if it panicked; and those of `once`.
     pub async fn run_job<V, W, Fut>(&self, key: &str, work: W) -> Result<Option<V>, StepError>
     where
         V: Serialize + DeserializeOwned,
@@ -254,14 +255,14 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         }
     }
 
-    /// Whether a background job of this visit is running. If the step waits for nothing else, it can keep waiting
-    /// without another look.
+    /// Whether a background job of this visit is running. A step that waits only for its job can then wait again at
+    /// once.
     pub fn is_job_running(&self) -> bool {
         self.jobs.is_running(self.run.id, self.visit())
     }
 
-    /// Stores bytes of any size by their hash, with the next write of this attempt. A text that nothing refers to when
-    /// the attempt ends is not stored.
+    /// Stores bytes of any size by their hash, together with the next write of this attempt. They are not stored if the
+    /// attempt ends without a further write.
     pub async fn put(&self, bytes: &[u8]) -> Result<Hash, StepError> {
         self.store.put_document(&self.lease, bytes).map_err(StepError::from_store)
     }
@@ -280,14 +281,14 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.once(key, |_| async { random_nonce() }).await
     }
 
-    /// Writes a ledger row; a second call with the same key and visit replaces it. May be called inside `once`: the row
-    /// of a paid call is written before the call.
+    /// Writes a ledger row; a second call with the same key and visit replaces it. May be called inside `once`, because
+    /// the row of a paid call is written before the call.
     pub async fn record(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
         self.store.record(&self.lease, key, record).await.map_err(StepError::from_store)
     }
 
-    /// Like [`record`](Self::record), but writes the row together with the next write of this attempt. The value of the
-    /// enclosing `once` is therefore never stored without it.
+    /// Like [`record`](Self::record), but writes the row together with the next write of this attempt. So the value of
+    /// the enclosing `once` is never stored without the row.
     pub async fn record_later(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
         self.lease.pending_writes.add_record(self.visit(), key, record);
         Ok(())
@@ -335,7 +336,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
             .map_err(|missing| StepError::Bug(missing.into()))
     }
 
-    /// Returns the approvals of `subject` that count at its gate so far, and whether they are enough.
+    /// Returns the valid approvals of `subject` so far, and whether they satisfy its gate.
     ///
     /// # Errors
     /// `Bug` if the store cannot read them.

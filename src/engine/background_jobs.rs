@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::workflow::StepError;
 use crate::{clock::SharedClock, limits, types::RunId};
 
-/// Maximum number of jobs that run at once; others queue.
+/// Maximum number of jobs that run at once; further jobs queue.
 const MAX_RUNNING_JOBS: usize = 2;
 
-/// A stopped job that has not ended after this time is dropped.
+/// Time after which a stopped job that is still running is dropped.
 const JOB_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct BackgroundJobs {
@@ -135,7 +135,7 @@ impl BackgroundJobs {
         BackgroundJob::Running { stop, task }
     }
 
-    /// Stops the run's jobs of other visits; all of them if `visit` is `None`.
+    /// Stops the run's jobs that were started by another visit than `visit`; all its jobs if `visit` is `None`.
     pub(super) fn stop_others(&self, run: RunId, visit: Option<u64>) {
         let mut all = lock(&self.all);
         let others = all.extract_if(|(of, began, _), _| *of == run && Some(*began) != visit);

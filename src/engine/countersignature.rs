@@ -1,4 +1,4 @@
-//! The proof that a document may be published. Only stored rows can make one.
+//! The proof that a document may be published. It can be built only from stored ledger rows.
 
 use std::collections::HashSet;
 
@@ -8,8 +8,9 @@ use crate::{
     types::{Hash, Verb, Verdict},
 };
 
-/// Proof that a document may be published. Normally a model of another family approved the document, or a maintainer
-/// waived its verdict with a reason, and a person approved it. A workflow may declare that one of the two is enough.
+/// Proof that a document may be published. Normally it takes two things: a model of another family approved the
+/// document, or a maintainer waived its verdict with a reason; and a person approved the document. A workflow may
+/// declare that one of the two is enough.
 #[derive(Debug, Clone)]
 pub struct Countersignature {
     verdict: Option<VerdictRow>,
@@ -97,7 +98,7 @@ pub(super) fn prove_countersigned(
     }
 }
 
-/// Returns the approvals of `subject` that count so far, one per person, and whether they are enough.
+/// Returns the valid approvals of `subject` so far, one per person, and whether they satisfy the gate.
 pub(super) fn counted_approvers(
     document: Hash,
     subject: Hash,

@@ -73,7 +73,7 @@ pub(super) fn check_graph<S: WorkflowStep>(
     }
 }
 
-/// Approvals passed on a path since its newest draft.
+/// Review and gate that a path has passed since its last draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum DraftProgress {
     Nothing,
@@ -82,7 +82,8 @@ enum DraftProgress {
     ReviewThenGate,
 }
 
-/// Returns the shortest path from a draft to a publish that skips the review or the gate after it.
+/// Returns the shortest path from a draft to a publish without the review and gate that `proofs` requires, if there is
+/// one.
 fn unproved_path<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) -> Option<String> {
     let enough = |seen| match seen {
         DraftProgress::Nothing => false,

@@ -45,7 +45,7 @@ pub struct GateAnswerRequest {
     pub repo: RepoId,
     pub issue: IssueNo,
     pub answer: GateAnswer,
-    /// Whether the answer is too old to be accepted: the work may have moved on since.
+    /// Whether the answer is too old to be accepted, because the run may have changed since.
     pub late: bool,
 }
 
@@ -58,9 +58,9 @@ pub enum GateAnswerOutcome {
     Late,
     /// The issue has no live run.
     NoRun,
-    /// No gate of these runs accepts this verb.
+    /// No open gate of these runs accepts the answer's verb.
     NoGate(Vec<RunView>),
-    /// The answer names a stage that is not waiting.
+    /// The answer names a stage that has no open gate.
     WrongStage(Vec<GateRow>),
     /// The hash in the answer is not the hash of the gate's subject.
     Stale(GateRow),
@@ -110,12 +110,13 @@ pub enum RunViewStatus {
     Halting,
     Failed,
     Stopped,
-    /// Saved by a version that this one cannot read; `why` says how to continue.
+    /// Saved in a form that this version cannot read; `why` says how to continue.
     Parked,
 }
 
 impl RunViewStatus {
-    /// Converts a saved status. `taken` means that a node is running a step, `parked` that no step can read the run.
+    /// Converts a saved status. `taken` means that a node is running a step; `parked` means that this version cannot
+    /// read the run.
     pub fn from_saved(saved: RunStatus, taken: bool, parked: bool) -> Self {
         match saved {
             saved if !saved.is_live() => saved.into(),
@@ -162,9 +163,11 @@ pub struct RunView {
     pub step_id: String,
     pub step_title: String,
     pub gate: Option<GateRow>,
-    /// Whether the run is at a gate that is not open yet. Its step may already have posted the line to paste.
+    /// Whether the run is at a gate step whose gate is not open yet. The step may already have posted the comment with
+    /// the command to answer.
     pub shows_unopened_gate: bool,
-    /// Whether the workflow has a step that watches for the merge of its pull request, reached or not.
+    /// Whether the workflow has a step that watches for the merge of its pull request, whether or not the run has
+    /// reached it.
     pub has_watch_step: bool,
     pub visit: u64,
     pub started_by: Actor,
@@ -180,7 +183,7 @@ pub struct RunView {
 }
 
 impl RunView {
-    /// Builds the view of a row. `workflow` is `None` if this version does not know it.
+    /// Builds the view of a run's row. `workflow` is `None` if this version does not know the workflow.
     pub fn new<T: 'static>(row: &RunRow, workflow: Option<&dyn AnyWorkflow<T>>) -> Self {
         let step = workflow.and_then(|workflow| workflow.step(&row.step));
         let watches = |step: &StepInfo| step.kind == StepKind::Watch;
@@ -227,7 +230,8 @@ impl From<RunStatus> for RunViewStatus {
     }
 }
 
-/// The engine as intake, the web pages and the command line use it. Each request is idempotent by its cause.
+/// Interface through which intake, the web pages and the command line use the engine. Each request is idempotent by its
+/// cause.
 pub trait EnginePort: Send + Sync {
     /// Starts a run of a workflow for an issue.
     ///
@@ -286,14 +290,15 @@ pub trait EnginePort: Send + Sync {
     fn wake_waiting_runs(&self);
 }
 
-/// Compares two options; the order of their paths does not matter.
+/// Returns whether two options contain the same words, in any order.
 fn is_same_option(one: &str, other: &str) -> bool {
     let words = |way| str::split_whitespace(way).collect::<BTreeSet<_>>();
     words(one) == words(other)
 }
 
-/// Returns the open gate that an answer is for; `None` if no gate has its verb. An approval without a hash counts only
-/// if exactly one gate is waiting and its subject was visible, unchanged, for [`limits::SEEN_BEFORE_APPROVAL`].
+/// Returns the open gate that an answer is for; `None` if no gate accepts its verb. An approval without a hash is
+/// accepted only if exactly one gate is waiting and its subject was visible, unchanged, for
+/// [`limits::SEEN_BEFORE_APPROVAL`].
 pub(super) fn match_gate<'a>(
     gates: &'a [GateRow],
     answer: &GateAnswer,

@@ -38,8 +38,8 @@ use crate::{
     types::{RunId, Timestamp, with_causes},
 };
 
-/// A step that only waits for this long ends its run, because nobody reads a thread that only ever says "working". A
-/// day covers a provider's daily quota.
+/// Time after which a step that only waits ends its run, because nobody reads a thread that only ever says "working".
+/// One day covers a provider's daily quota.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Retry interval for reporting a run's end after [`MAX_WAIT`] of failed attempts.
@@ -54,7 +54,7 @@ struct WaitingVisit {
     last: Timestamp,
 }
 
-/// A claimed run, and the cancel count read before its row.
+/// A claimed run, and the value of [`Engine::cancels`] before its row was read.
 struct ClaimedRun {
     lease: RunLease,
     cancels: u64,
@@ -69,9 +69,10 @@ pub struct Engine<T: Send + Sync + 'static> {
     /// Notified when a run may have become due.
     pub(super) wake_up: Notify,
     pub(super) in_flight: Mutex<HashMap<RunId, CancellationToken>>,
-    /// Number of recorded cancels. A step that sees it grow after its run was read checks for a cancel of its own.
+    /// Number of recorded cancels. If it has grown since a run's row was read, the run's step checks whether its own
+    /// run was cancelled.
     pub(super) cancels: AtomicU64,
-    /// Visits that have only waited in this process. A restart forgets them, so those wait longer.
+    /// Visits that have only waited so far in this process. A restart forgets them, so their waiting time starts again.
     waiting_visits: Mutex<HashMap<RunId, WaitingVisit>>,
     /// Cancelled when the live loop is told to stop; no `once` starts after that.
     stopping: CancellationToken,
@@ -116,7 +117,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }))
     }
 
-    /// Returns this engine as a port.
+    /// Returns this engine as an [`EnginePort`].
     pub fn port(self: &Arc<Self>) -> Arc<dyn EnginePort> {
         Arc::clone(self) as Arc<dyn EnginePort>
     }
@@ -129,7 +130,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         &self.telemetry
     }
 
-    /// Returns when a run next wants a step if nobody answers before; possibly too early.
+    /// Returns when the next run is due if nobody answers before. The time may be too early.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, EngineError> {
         Ok(self.store.next_due())
     }
@@ -217,7 +218,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         self.park.cancel();
     }
 
-    /// Starts a step for each free slot; returns how long to sleep if nothing happens.
+    /// Starts due steps in the free slots; returns how long to sleep if nothing happens.
     async fn start_due_steps(self: &Arc<Self>, steps: &mut JoinSet<()>) -> Duration {
         while steps.len() < limits::LIVE_STEPS {
             match self.claim(&HashSet::new()).await {
@@ -246,7 +247,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(lease.map(|lease| ClaimedRun { lease, cancels }))
     }
 
-    /// Takes a step and then any step that is due next, so that a busy engine does not switch tasks.
+    /// Takes the claimed step and then further due steps of any run, so that a busy engine does not switch tasks.
     async fn advance_while_due(&self, first: ClaimedRun) {
         let mut claimed = Some(first);
         while let Some(step) = claimed {
@@ -302,7 +303,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         self.give_back(&held).await;
     }
 
-    /// Releases a run whose step was not saved. Retries until the store accepts that; if it never does, the next boot
+    /// Releases a run whose step was not saved. Retries until the store accepts the release; otherwise the next boot
     /// releases the run.
     async fn give_back(&self, held: &RunLease) {
         loop {
@@ -327,7 +328,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Takes one step and saves its checkpoint. If that fails the run stays claimed, and the caller releases it.
+    /// Takes one step and saves its checkpoint. If saving fails, the run stays claimed and the caller releases it.
     async fn advance(&self, claimed: ClaimedRun) -> Result<(), EngineError> {
         let taken_at = self.clock.now();
         let checkpoint = self.next_checkpoint(&claimed).await;
@@ -372,8 +373,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(())
     }
 
-    /// Logs each move of a run. A waiting run may wait for weeks and look every minute, so waits are logged at debug
-    /// level.
+    /// Logs each move of a run. A waiting run may poll every minute for weeks, so waits are logged at debug level.
     fn log(&self, row: &RunRow, checkpoint: &Checkpoint) {
         let (run, issue, view) = (row.id, row.trigger.issue, self.run_view(row));
         let step = format!("{} {}", view.step_id, view.step_title);
@@ -601,7 +601,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 }
 
-/// Stores a new run of this workflow, unless a run with the same cause or a live one of the issue exists.
+/// Stores a new run of this workflow, unless a run with the same cause or a live run of the issue exists.
 pub(super) async fn open_run<T: Send + Sync + 'static>(
     store: &Store,
     workflow: WorkflowRef<T>,
@@ -651,8 +651,8 @@ fn park_unreadable(run: &RunRow, why: &str) -> Checkpoint {
     }
 }
 
-/// Doubles with each attempt, and adds up to a quarter so that runs that failed together do not retry together. The
-/// added part depends only on run, visit and attempt.
+/// Returns the wait before the next attempt, which doubles with each attempt. Up to a quarter is added so that runs
+/// that failed together do not retry together. The added part depends only on run, visit and attempt.
 fn backoff(run: &RunRow, attempts: u32) -> Duration {
     let wait = limits::STEP_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)));
     let mut hasher = DefaultHasher::new();

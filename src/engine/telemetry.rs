@@ -15,7 +15,7 @@ use crate::{
     types::{Cause, IssueNo, RunId, Timestamp},
 };
 
-/// Finished visits buffered for subscribers; the oldest are dropped beyond that.
+/// Maximum finished visits buffered for subscribers. Beyond this limit, the oldest are dropped.
 const BUFFERED_VISITS: usize = 1024;
 
 /// Seconds, by workflow and by activity.
@@ -74,7 +74,7 @@ pub struct RunTelemetry {
     /// Time when this process last saved each live run. The row's own time also changes when people comment on a
     /// waiting run.
     last_saves: Mutex<HashMap<RunId, Timestamp>>,
-    /// Unset until the first subscription.
+    /// Channel of finished visits; created by the first subscription.
     visits: OnceLock<broadcast::Sender<Arc<FinishedVisit>>>,
 }
 
@@ -104,7 +104,7 @@ impl RunTelemetry {
         self.visits.get_or_init(|| broadcast::channel(BUFFERED_VISITS).0).subscribe()
     }
 
-    /// Counts the time of a saved step, and the wait before it. `run` is the row as the step found it.
+    /// Counts the time of a saved step, and the wait before it. `run` is the run's row before the step.
     pub(super) fn count_step_time(
         &self,
         workflow: &'static str,

@@ -20,9 +20,9 @@ use crate::{
 pub enum StepKind {
     /// Anything that neither drafts, reviews nor publishes model text.
     Work,
-    /// A model writes.
+    /// A model writes a document.
     Draft,
-    /// Another model reviews.
+    /// Another model reviews the draft.
     Review,
     /// A person decides, or the policy requires no decision.
     Gate,
@@ -30,7 +30,7 @@ pub enum StepKind {
     Pause,
     /// Publishes what was approved.
     Publish,
-    /// Watches what was published until people are done with it.
+    /// Watches the published pull request until people merge or close it.
     Watch,
 }
 
@@ -39,7 +39,7 @@ pub enum StepKind {
 pub enum LesserProof {
     /// An APPROVED verdict of another family, if the policy requires no person.
     Policy,
-    /// A person's approval without a review. Only for documents that are published on the issue alone.
+    /// A person's approval without a review. Only for documents that are published only on the issue.
     Unreviewed,
 }
 
@@ -63,8 +63,8 @@ pub trait WorkflowStep:
 pub enum Transition<S> {
     /// Go to a step along an edge of the graph.
     Go(S),
-    /// Sleep until an allowed person answers; the same visit then runs again with `cx.answer()`. Asking again refuses
-    /// that answer.
+    /// Sleep until an allowed person answers; the same visit then runs again with `cx.answer()`. If it returns `Ask`
+    /// again, that answer is refused.
     Ask(GateSpec),
     /// Run this visit again at `until`.
     Wait {
@@ -77,7 +77,7 @@ pub enum Transition<S> {
 /// Reason why a step stopped. The engine looks at the variant only, never at the message.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// Nothing is wrong with us or the run: try again after a while. Holds no worker meanwhile.
+    /// Nothing is wrong with us or the run: the engine tries again after `after`. The run holds no step slot meanwhile.
     #[error("later: {why}")]
     Later { why: String, after: Duration },
     /// A person has to fix something. The engine ends the run and posts the text on the thread.
@@ -107,7 +107,7 @@ pub enum RunHalt {
         by: Actor,
         why: String,
     },
-    /// `error` is for the server's log, not for the thread.
+    /// Our bug. `error` is for the server's log, not for the thread.
     Bug {
         attempts: u32,
         error: String,
@@ -119,7 +119,7 @@ pub enum RunHalt {
 }
 
 impl RunHalt {
-    /// Returns one sentence that may be shown to anyone.
+    /// Returns the reason as one sentence that may be shown to anyone.
     pub fn public_reason(&self) -> String {
         match self {
             Self::User(text) => text.clone(),
@@ -146,9 +146,10 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
     const GRAPH: &'static [(Self::Step, &'static [Self::Step])];
     /// The lesser proofs that are enough to publish, if the policy allows them.
     const PROOFS: &'static [LesserProof] = &[];
-    /// Commands that start it.
+    /// Commands that start this workflow.
     const COMMANDS: &'static [CommandSpec];
-    /// The workflow that continues with this one's product, if the trigger asked for all of them or for that one.
+    /// The workflow that continues with this one's product, if the trigger's command runs all workflows or belongs to
+    /// that one.
     const NEXT_WORKFLOW: Option<&'static str> = None;
 
     /// Maximum rounds of its loops between two answers of a person.
@@ -219,7 +220,7 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     fn commands(&self) -> &'static [CommandSpec];
     /// See [`Workflow::NEXT_WORKFLOW`].
     fn next_workflow(&self) -> Option<&'static str>;
-    /// All steps; the first one comes first.
+    /// All steps, beginning with the first step of a run.
     fn steps(&self) -> Vec<StepInfo>;
     /// All edges, by step ids.
     fn edges(&self) -> Vec<(&'static str, &'static str)>;

@@ -32,7 +32,7 @@ impl fmt::Display for GitVersion {
     }
 }
 
-/// Returns the version of the git in `PATH`; the error says what to install if it is missing or too old.
+/// Returns the version of the git in `PATH`. If git is missing or too old, the error says what to install.
 async fn version() -> Result<GitVersion, GitError> {
     let output =
         run_git("version", base_command().arg("version"), Duration::from_secs(10), &CancellationToken::new())
@@ -65,7 +65,7 @@ fn parse_version(text: &str) -> Option<GitVersion> {
     Some(GitVersion { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
 }
 
-/// git with only our settings. `proc` has already cleared the environment.
+/// Returns a git command with only our settings. `proc` has already cleared the environment.
 fn base_command() -> ChildCommand {
     ChildCommand::new("git")
         .env("GIT_CONFIG_NOSYSTEM", "1")
@@ -80,12 +80,12 @@ fn base_command() -> ChildCommand {
         .args(["-c", "credential.helper=", "-c", "core.hooksPath=/dev/null"])
 }
 
-/// git on a bare repository. `--git-dir` stops git from searching for another one.
+/// Returns a git command for a bare repository. `--git-dir` stops git from searching for another one.
 pub(super) fn in_mirror(mirror: &Path) -> ChildCommand {
     base_command().arg("--git-dir").arg(mirror)
 }
 
-/// git in a directory, where it finds the repository itself.
+/// Returns a git command that runs in a directory, where git finds the repository itself.
 pub(super) fn in_directory(directory: &Path) -> ChildCommand {
     base_command().arg("-C").arg(directory)
 }
@@ -94,7 +94,7 @@ pub(super) fn init_mirror(mirror: &Path) -> ChildCommand {
     base_command().args(["init", "--quiet", "--bare", "--template="]).arg(mirror)
 }
 
-/// Fetches branches from `source` into the mirror under the same names.
+/// Returns the command that fetches branches from `source` into the mirror under the same names.
 pub(super) fn fetch_branches(
     mirror: &Path,
     source: &FetchSource,

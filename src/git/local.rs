@@ -1,7 +1,7 @@
 //! Opens a repository anywhere on this machine: a work tree or a bare one.
 //!
-//! Its owner may be anyone. Our read commands run no hook, filter or monitor from its config, and do not fetch what it
-//! lacks.
+//! The repository's config is not trusted. Our read commands run no hook, filter or monitor from it, and fetch no
+//! missing objects.
 
 use std::path::{Path, PathBuf};
 

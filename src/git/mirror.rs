@@ -30,7 +30,8 @@ const GIT_FETCH: Duration = Duration::from_secs(600);
 pub struct Mirrors {
     root: PathBuf,
     git_url: Url,
-    /// One fetch at a time per repository: git locks each ref it moves, and fails if the lock is taken.
+    /// Locks that allow one fetch at a time per repository. git locks each ref that it moves, so a second fetch would
+    /// fail.
     fetching: Mutex<HashMap<RepoId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -78,8 +79,8 @@ impl Mirrors {
         Arc::clone(locks.entry(repo).or_default())
     }
 
-    /// Removes lock files left by a killed git, which would block every later fetch. No lock can be in use: only one
-    /// process opens the store, and it runs one fetch at a time.
+    /// Removes lock files left by a killed git, which would block every later fetch. These locks cannot be in use: only
+    /// one process opens the store, and it runs one fetch at a time per repository.
     async fn break_locks(&self, mirror: &Path, branches: &[String]) -> Result<(), GitError> {
         let files = ["config", "HEAD", "packed-refs", "shallow"].map(str::to_owned);
         for file in files.into_iter().chain(branches.iter().map(|branch| format!("refs/heads/{branch}"))) {
@@ -92,7 +93,8 @@ impl Mirrors {
         Ok(())
     }
 
-    /// `git init` does nothing on an existing mirror, and repairs one left incomplete by a crash.
+    /// Creates the mirror. `git init` does nothing on an existing mirror, and completes one that a crash left
+    /// incomplete.
     async fn create(&self, mirror: &Path, cancel: &CancellationToken) -> Result<(), GitError> {
         tokio::fs::create_dir_all(mirror)
             .await
@@ -100,7 +102,7 @@ impl Mirrors {
         command::run_git("init", command::init_mirror(mirror), limits::GIT_READ, cancel).await.map(drop)
     }
 
-    /// Opens the commit of a fetched branch, or a commit by id. Later fetches do not change it.
+    /// Opens the commit of a fetched branch, or a commit by id. Later fetches do not change the returned snapshot.
     pub async fn snapshot(&self, repo: RepoId, branch_or_commit: &str) -> Result<Snapshot, GitError> {
         let revision = match branch_or_commit.parse::<Oid>() {
             Ok(oid) => oid.to_string(),
@@ -120,8 +122,8 @@ fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Turns git's failure into [`GitError::NoSuchBranch`] if its message says so. git has only one exit status for all
-/// failures; we fix its language.
+/// Converts git's failure into [`GitError::NoSuchBranch`] if its message says so. git has only one exit status for all
+/// failures, so we fix the language of its messages.
 fn no_such_branch(error: GitError, branches: &[String]) -> GitError {
     if let GitError::Failed { stderr, .. } = &error {
         let missing =

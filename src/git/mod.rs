@@ -73,9 +73,9 @@ impl GitError {
     }
 }
 
-/// Whether git accepts this as a branch name and reads it as nothing else.
+/// Whether git accepts this as a branch name and cannot take it for an option or another revision.
 ///
-/// Stricter than `git check-ref-format` in one point: printable characters only.
+/// Stricter than `git check-ref-format` in one point: control characters and all whitespace are refused.
 pub fn is_branch_name(name: &str) -> bool {
     let forbidden = |c: char| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c);
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{GitError, command};
 use crate::{limits, types::Oid};
 
-/// Output limit of `git ls-tree`: half a million files with long paths.
+/// Output limit of `git ls-tree`, enough for half a million files with long paths.
 const TREE_BYTES: usize = 128 * 1024 * 1024;
 
 /// Bytes of blobs requested from one `cat-file`, well below the output limit of a child process.
@@ -153,8 +153,9 @@ impl Snapshot {
         read.map(Some).ok_or_else(|| GitError::NoSuchObject { oid: entry.oid.clone() })
     }
 
-    /// Returns the bytes of several files, in the given order; `None` for an object that the repository lacks (partial
-    /// clone) or that is not a file of this commit. The results share memory: keeping one keeps others alive.
+    /// Returns the bytes of several files, in the requested order; `None` for an object that the repository lacks
+    /// (partial clone) or that is not a file of this commit. The results share memory, so keeping one result keeps the
+    /// others' memory allocated.
     pub async fn read(&self, oids: &[Oid]) -> Result<Vec<Option<Bytes>>, GitError> {
         let mut contents = HashMap::<&Oid, Option<Bytes>, RandomState>::default();
         let mut batch: Vec<&Oid> = Vec::new();
@@ -186,8 +187,8 @@ impl Snapshot {
         Ok(texts.filter_map(|(bytes, entry)| Some((entry.path.clone(), text(bytes?)))).collect())
     }
 
-    /// Returns the attributes that the commit's `.gitattributes` set: true for any value except `false`. Returns
-    /// nothing if git fails (older than 2.40) or times out.
+    /// Returns the attributes that the commit's `.gitattributes` set: false for `-name` and `name=false`, true for any
+    /// other value. Returns nothing if git fails (older than 2.40) or times out.
     pub async fn attributes<const N: usize>(&self, names: [&str; N]) -> Result<GitAttributes<N>, GitError> {
         let mut found = GitAttributes::default();
         let files = || self.entries().iter().filter(|entry| entry.readable && entry.mode.is_file());
@@ -226,8 +227,8 @@ impl Snapshot {
         Ok(found)
     }
 
-    /// Returns the best common ancestors of this commit and another: several after criss-cross merges; none if the
-    /// histories are unrelated or the mirror lacks the other commit.
+    /// Returns the best common ancestors of this commit and another: several after criss-cross merges; an empty list if
+    /// the histories are unrelated or the mirror lacks the other commit.
     pub async fn merge_bases(&self, other: &Oid) -> Result<Vec<Oid>, GitError> {
         if command::resolve_commit(&self.mirror, other.as_str()).await?.is_none() {
             return Ok(Vec::new());
@@ -364,7 +365,7 @@ mod tests {
         types::RepoId,
     };
 
-    /// Creates a repository with a file of each kind as the mirror of repository 7.
+    /// Creates the mirror of repository 7, with one file of each kind.
     async fn mirrors(root: &Path) -> Mirrors {
         let work = root.join("work");
         std::fs::create_dir_all(work.join("src")).unwrap();

@@ -48,7 +48,7 @@ const GITHUB_CALL: Duration = Duration::from_secs(30);
 /// Minimum time left on the node's lease for a write to start.
 const LEAST_LEASE: Duration = Duration::from_secs(2);
 
-/// Margin before the end of an installation token's hour within which it is not used for new work.
+/// Time before an installation token expires from which it is not used for new work.
 const TOKEN_MARGIN: Duration = Duration::from_secs(120);
 
 /// Maximum size of an API response; blobs are the largest.
@@ -66,8 +66,8 @@ pub(crate) enum ApiIdentity {
     Installation(InstallationId),
 }
 
-/// Callback for every call sent; its argument is true for a write. Cached (304) responses count as well. Token requests
-/// do not count, because all runs of an installation share them.
+/// Callback for every call sent; its argument is true for a write. It is also called for cached (304) responses. It is
+/// not called for token requests, because all runs of an installation share the tokens.
 #[derive(Clone)]
 pub struct ApiCallCounter(Arc<dyn Fn(bool) + Send + Sync>);
 
@@ -123,7 +123,7 @@ impl ApiRequest {
         self
     }
 
-    /// Caches the response; for reads that runs repeat.
+    /// Lets the response be cached; used for reads that runs repeat.
     pub(crate) fn cacheable(mut self) -> Self {
         self.cacheable = true;
         self
@@ -134,7 +134,7 @@ impl ApiRequest {
         self
     }
 
-    /// Makes errors and logs show the route's template, because a placeholder holds a secret.
+    /// Makes errors and logs show the route's template instead of the route, because a value in the route is a secret.
     pub(crate) fn with_secret_route(mut self) -> Self {
         self.shown = self.call.to_string();
         self
@@ -144,7 +144,7 @@ impl ApiRequest {
         &self.route
     }
 
-    /// GraphQL has its own base address, next to that of REST.
+    /// Returns whether this is a GraphQL call, which has another base address than REST calls.
     fn is_graphql(&self) -> bool {
         self.route == "/graphql"
     }
@@ -234,9 +234,9 @@ pub(crate) fn path_and_query(url: &str) -> Option<String> {
 #[derive(Default)]
 struct InstallationSession {
     token: tokio::sync::Mutex<Option<InstallationClient>>,
-    /// End of GitHub's rate limit, in milliseconds. GitHub penalises calls made before it.
+    /// End of the current rate limit, in Unix milliseconds. GitHub penalises calls made before it.
     limited_until: AtomicI64,
-    /// The same for searches, which have their own limit.
+    /// Like `limited_until`, but for searches, which have a separate limit.
     searches_until: AtomicI64,
 }
 
@@ -309,13 +309,13 @@ impl RemainingRateLimits {
     }
 }
 
-/// Rate limits by GitHub's names. New ones count as `other`.
+/// Rate limits by GitHub's names. Limits that are not listed are recorded as `other`.
 const LIMITS: [&str; 3] = ["core", "graphql", "search"];
 
 impl InstallationSession {
-    /// Fails while one of GitHub's limits holds. `shared_limit` returns limits recorded by other processes; its
-    /// argument is true for the search limit. An end later than any real limit comes from a clock that was set back,
-    /// and is ignored.
+    /// Returns an error while one of GitHub's rate limits is in force. `shared_limit` returns the limits recorded by
+    /// other processes; its argument is true for the search limit. An end beyond [`limits::RATE_WAIT`] comes from a
+    /// clock that was set back, and is ignored.
     fn check_rate_limit(
         &self,
         now: Timestamp,
@@ -340,7 +340,7 @@ impl InstallationSession {
 }
 
 impl GitHubApi {
-    /// Must be called inside a tokio runtime, in which octocrab starts a worker.
+    /// Creates a client. Must be called inside a tokio runtime, because octocrab starts a worker in it.
     pub(crate) fn new(
         api_url: &Url,
         app_id: u64,
@@ -389,7 +389,7 @@ impl GitHubApi {
         Ok(())
     }
 
-    /// Shares the write pace; see [`WritePacer::share_with`].
+    /// Shares the write pace with the App's other processes; see [`WritePacer::share_with`].
     pub(crate) fn share_pace(&self, store: Arc<Store>) {
         self.pace.share_with(store);
     }
@@ -410,8 +410,9 @@ impl GitHubApi {
 
     /// Sends a call and returns its successful response.
     ///
-    /// Retries a read once at once if it failed in transit. Never retries a write, since it may have taken effect.
-    /// Replaces a refused installation token once, because a refused call had no effect.
+    /// Retries a read once, immediately, if it failed in transit. Never retries a write, since it may have taken
+    /// effect. If GitHub refuses the installation token, sends the call once more with a new token, because a refused
+    /// call had no effect.
     pub(crate) async fn send(
         &self,
         who: ApiIdentity,
@@ -474,8 +475,8 @@ impl GitHubApi {
         }
     }
 
-    /// Checks the lease just before a write. The machine may have been suspended since the last check, and timeouts do
-    /// not count that time.
+    /// Checks the lease once more just before a write. The machine may have been suspended since the last check, and
+    /// timeouts do not include suspended time.
     fn check_lease(&self, request: &ApiRequest) -> Result<(), GitHubApiError> {
         match self.pace.longest_write() {
             Some(most) if most < LEAST_LEASE && !request.is_read_only() => {

@@ -33,13 +33,13 @@ use crate::{
 };
 
 /// Time for which a repository's cached name and id count as current. The writes of one step come in a burst, and each
-/// would check again.
+/// write would otherwise check them again.
 const REPO_INFO_TTL: Duration = Duration::from_secs(10);
 
-/// Minimum lifetime left for a git token to be reused: one fetch of a large repository takes minutes.
+/// Minimum remaining lifetime of a git token to be reused, because one fetch of a large repository takes minutes.
 const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
 
-/// Lifetime of a cached node id: a label that somebody deletes and creates again gets another id.
+/// Lifetime of a cached node id. It is limited because a label that somebody deletes and creates again gets another id.
 const NODE_HOLDS: Duration = Duration::from_secs(3600);
 
 /// Maximum entries of a cache.
@@ -48,7 +48,7 @@ const KEPT: usize = 4096;
 /// Values by name, each with an expiry.
 struct ExpiringMap<T>(Mutex<HashMap<String, (T, Timestamp)>>);
 
-/// Node ids by `8123 label NAME` and `8123 issue 42`.
+/// Node ids by keys such as `8123 label NAME` and `8123 issue 42`.
 type NodeIdCache = ExpiringMap<String>;
 
 /// Tokens that read one repository's code, by installation and repository.
@@ -105,7 +105,7 @@ struct GitHubInner {
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
-    /// Repositories as GitHub last described them, with the time; see [`REPO_INFO_TTL`].
+    /// Repository info as last fetched, with the time of the fetch; see [`REPO_INFO_TTL`].
     described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
     doubts: UncertainWrites,
     nodes: NodeIdCache,
@@ -222,7 +222,7 @@ impl GitHub {
         self.inner.nodes.forget(name);
     }
 
-    /// Returns the repository's description if GitHub gave it under this name within [`REPO_INFO_TTL`].
+    /// Returns the cached repository info if it was fetched under this name within [`REPO_INFO_TTL`].
     pub(super) fn cached_repo_info(&self, id: RepoId, name: &RepoName) -> Option<RepoInfo> {
         let described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
         let (under, info, at) = described.get(&id)?;

@@ -49,7 +49,7 @@ struct ResponseAssumption {
     /// JSON body with placeholders; empty for a read.
     body: &'static str,
     /// Field of the response that holds a list; `None` if the response is a single object. The list's last item is
-    /// checked. Most lists are oldest first, and bots come later than people.
+    /// checked, because most lists are oldest first and bots come later than people.
     list: Option<&'static str>,
     /// Fields to check. A suffix gives the type: number (`#`), boolean (`?`), list (`[]`), object (`{}`); no suffix
     /// means text.
@@ -196,7 +196,8 @@ const READ_ASSUMPTIONS: &[ResponseAssumption] = &[
     .query(&[("q", "countersign repo:{owner}/{repo}"), ("per_page", "1")]),
 ];
 
-/// Assumptions that take more than one request and response.
+/// Assumption about the query for an issue's editors. A comparison of one response is not enough for this and the next
+/// three assumptions, so code checks them.
 const AUTHORS_ASSUMPTION: ResponseAssumption =
     assumption(&AUTHORS, "only GraphQL knows an issue's editors", "");
 const JOB_LOG_ASSUMPTION: ResponseAssumption =
@@ -221,7 +222,7 @@ pub async fn check_read_assumptions(
     looked
 }
 
-/// Objects to create; each has the trial's name in it.
+/// Calls that create objects. Each object's text contains the name of the trial.
 const WRITE_ASSUMPTIONS: &[ResponseAssumption] = &[
     assumption(&CREATE_LABEL, "labels show the state of a run", "node_id name")
         .body(r#"{"name": "{scratch}", "color": "ededed"}"#)
@@ -257,8 +258,9 @@ const CLEANUP_ASSUMPTIONS: &[ResponseAssumption] = &[
     assumption(&DELETE_LABEL, "cleanup: delete it", ""),
 ];
 
-/// Creates one of each object that runs create, all named `scratch`, and removes them again. Returns the results of
-/// both parts. GitHub does not allow deleting issues, pull requests and checks: the first two are closed.
+/// Creates one of each object that runs create, all named `scratch`, and then removes them. Returns the results of
+/// creation and removal. GitHub does not allow deleting issues, pull requests and checks, so issues and pull requests
+/// are closed and checks stay.
 pub async fn check_write_assumptions(
     github: &GitHub,
     installation: InstallationId,
@@ -354,7 +356,7 @@ impl<'g> AssumptionChecker<'g> {
         }
     }
 
-    /// Commits to a new branch, without starting a workflow.
+    /// Commits to a new branch. The commit message tells CI to start no workflow.
     async fn create_branch(&mut self, repo: &RepoRef, scratch: &str) -> AssumptionOutcome {
         let repo = self.github.repo(self.installation, repo.id, repo.name.clone());
         let branch = format!("countersign/{scratch}");
@@ -384,7 +386,7 @@ impl<'g> AssumptionChecker<'g> {
         }
     }
 
-    /// Checks that a job's log is answered by a redirect.
+    /// Checks that GitHub answers the request for a job's log with a redirect.
     async fn check_job_log(&self) -> AssumptionOutcome {
         let request = match self.request(&JOB_LOG) {
             Ok(request) => request,
@@ -457,7 +459,7 @@ impl<'g> AssumptionChecker<'g> {
     }
 }
 
-/// Maps an error to an outcome. A refusal does not show the response's form.
+/// Maps an error to an outcome. A refusal becomes `NotObserved`, because it does not show the response's form.
 fn fault_outcome(fault: &GitHubApiError) -> AssumptionOutcome {
     match fault {
         GitHubApiError::Unexpected { .. } | GitHubApiError::Rejected { .. } => {

@@ -46,7 +46,7 @@ struct TitleRenameEvent {
 #[serde(rename_all = "camelCase")]
 struct GraphQlActor {
     login: String,
-    /// `None` for an actor that is neither user nor bot, which may do nothing here.
+    /// `None` if the actor is neither a user nor a bot; we ignore such actors.
     database_id: Option<u64>,
 }
 

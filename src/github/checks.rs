@@ -1,7 +1,7 @@
 //! Check runs that show a run's state on one of our commits. A check carries a marker, by which a retried step
 //! recognises the check that it created before.
 //!
-//! GitHub does not reopen a completed check and deletes none, so a new check replaces it. Of several with one name
+//! GitHub never reopens or deletes a completed check, so a new check replaces it: of several checks with one name,
 //! GitHub shows the newest.
 
 use serde::Deserialize;
@@ -20,7 +20,7 @@ use crate::{
     types::{Hash, IssueNo, Oid, RunId},
 };
 
-/// Maximum annotations of one request on GitHub.
+/// Maximum annotations that GitHub accepts in one request.
 pub const MAX_ANNOTATIONS: usize = 50;
 
 /// Commit, branch and name of a check.
@@ -147,9 +147,10 @@ impl CheckRunContent {
 }
 
 impl GitHubRepo {
-    /// Creates a check and returns its id. With `interrupted`, an earlier attempt may have created it, so it is looked
-    /// up first: twice, since a new check may not show yet. With `lost`, the run may have a check that was never
-    /// recorded. Such a check is updated and returned if it is in progress or has the same conclusion.
+    /// Creates a check and returns its id. With `interrupted`, an earlier attempt may have created the check. It is
+    /// then looked up first, twice because GitHub may not list a new check yet. With `lost`, the run may have another
+    /// check that was never recorded. That check is updated and returned if it is in progress or has the same
+    /// conclusion.
     ///
     /// # Errors
     /// [`GitHubApiError::Invalid`] for a branch that is not ours, or for the head of the default branch.
@@ -198,8 +199,8 @@ impl GitHubRepo {
         Ok(self.write(create).await?.json::<PostedCheckRun>()?.id)
     }
 
-    /// Replaces the content of a check. GitHub adds annotations at each edit and removes none. Pass `again` if an
-    /// earlier edit may have taken effect: the annotations are left out.
+    /// Replaces the content of a check. GitHub adds annotations at each edit and never removes any. Pass `again` if an
+    /// earlier edit may have taken effect; this edit then sends no annotations.
     pub async fn edit_check(
         &self,
         id: u64,
@@ -214,8 +215,8 @@ impl GitHubRepo {
         self.write(edit.priority(WritePriority::StatusUpdate)).await.map(drop)
     }
 
-    /// Sends a check's current state again. When somebody asks to rerun it, GitHub treats its suite as unfinished until
-    /// then.
+    /// Sends a check's current state again. After somebody asks to rerun the check, GitHub treats its suite as
+    /// unfinished until this call.
     pub async fn resend_check(&self, check: &PostedCheckRun) -> Result<(), GitHubApiError> {
         let mut body = json!({ "status": check.status });
         if let Some(conclusion) = &check.conclusion {

@@ -1,11 +1,13 @@
 //! CI results of a commit: checks of other Apps, statuses, and job logs of GitHub Actions.
 //!
-//! Code that ran in CI wrote all of these texts. A result that GitHub does not let us read is `Unknown`, never a pass.
+//! Code that ran in CI wrote the texts of these results, so they are untrusted. A result that GitHub does not let us
+//! read is `Unknown`, never a pass.
 //!
 //! Anyone may open a fork's pull request with the commit that we pushed, and choose the base its workflows run against.
-//! So a check by GitHub Actions counts only if it is a job of a workflow run whose head is this repository; checks that
-//! a workflow creates through the API attach to any suite of the commit. Other Apps have one suite per commit, and
-//! statuses have none: they count for the commit, since only trusted Apps and users can create them.
+//! So a check by GitHub Actions counts only if it is a job of a workflow run whose head repository is this one. Other
+//! checks by GitHub Actions do not count, because checks that a workflow creates through the API can attach to any
+//! suite of the commit. Checks of other Apps and statuses always count, since only trusted Apps and users can create
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +22,7 @@ use super::{
 };
 use crate::types::Oid;
 
-/// Maximum pages of 100 items read per list; an item beyond them is unknown.
+/// Maximum pages of 100 items read per list. If a list has more pages, one `Unknown` result stands for the rest.
 const MAX_PAGES: usize = 3;
 
 /// Maximum workflow runs whose jobs are read, those of this repository first.
@@ -50,11 +52,11 @@ pub enum CiCheckOutcome {
     Pending,
     Passed,
     Failed,
-    /// Somebody cancelled it or must act: neither a pass nor a failure.
+    /// The check was cancelled or needs somebody to act: neither a pass nor a failure.
     Neither,
     /// The workflow ran for another repository, so the result does not count.
     Foreign,
-    /// Its result, or the repository it ran for, cannot be determined.
+    /// The check's result, or the repository it ran for, cannot be determined.
     Unknown,
 }
 
@@ -169,8 +171,8 @@ impl GitHubRepo {
         Ok(listed.into_iter().map(report).chain((!whole).then(unknown_report)).collect())
     }
 
-    /// Returns the jobs of workflow runs with these suites, and whether each ran for this repository. Jobs of deleted
-    /// forks and of lists that GitHub refuses are missing.
+    /// Returns the jobs of the workflow runs with these suites, each with whether its workflow ran for this repository.
+    /// Jobs of deleted forks and of lists that GitHub refuses are missing.
     async fn job_ownership(
         &self,
         commit: &Oid,

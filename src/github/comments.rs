@@ -21,10 +21,10 @@ use crate::{
     types::{CommentId, IssueNo, Timestamp, UserId},
 };
 
-/// Maximum pages of comments searched, newest first, for one of ours that a crash left unrecorded.
+/// Maximum pages of comments searched, newest first, for a comment of ours that a crash left unrecorded.
 const COMMENT_SEARCH_PAGES: usize = 10;
 
-/// Maximum length of a marker. Its line fits in the space that [`OutboundBody::pieces`] leaves.
+/// Maximum length of a marker. The marker's line fits into the space that [`OutboundBody::pieces`] leaves.
 const MARKER_CHARS: usize = 150;
 
 /// One of our comments; times are by GitHub's clock.
@@ -113,8 +113,9 @@ impl GitHubRepo {
     /// Posts a comment and returns it. A body over GitHub's limit becomes several comments, of which the first is
     /// returned. If the issue is locked, the comment goes to its open pull request.
     ///
-    /// With `interrupted`, an earlier attempt may have posted it, so it is looked up first and kept if found. That
-    /// takes several calls. Each returns [`GitHubApiError::Transient`] until there is surely exactly one.
+    /// With `interrupted`, an earlier attempt may have posted the comment, so it is looked up first and kept if found.
+    /// This can take several calls: each returns [`GitHubApiError::Transient`] until it is certain that exactly one
+    /// such comment exists.
     pub async fn ensure_comment(
         &self,
         issue: IssueNo,
@@ -179,8 +180,8 @@ impl GitHubRepo {
         format!("{} {issue} {line} refused", self.id())
     }
 
-    /// Returns where to comment for a locked issue: the open pull request of its branch or of a later branch. Returns
-    /// `None` if the issue is not locked or has no such pull request.
+    /// Returns the conversation to use instead of a locked issue: the open pull request of its branch or of a later
+    /// branch. Returns `None` if the issue is not locked or has no such pull request.
     ///
     /// No App can comment in a locked conversation, whatever its permissions, and nobody can react there. A pull
     /// request is a separate conversation.
@@ -198,8 +199,8 @@ impl GitHubRepo {
         Ok(None)
     }
 
-    /// Same as an interrupted [`ensure_comment`](Self::ensure_comment), but an existing comment with this marker gets
-    /// the new text. Text beyond one comment is dropped.
+    /// Like [`ensure_comment`](Self::ensure_comment) with `interrupted`, but replaces the text of an existing comment
+    /// with this marker. Text beyond one comment is dropped.
     pub async fn replace_comment(
         &self,
         issue: IssueNo,
@@ -220,9 +221,9 @@ impl GitHubRepo {
         }
     }
 
-    /// Finds our comment or posts it after two lookups without a result. If both the first post and this one took
-    /// effect, the older comment stays, whichever GitHub lists first. If this post's response is lost too, waits until
-    /// GitHub's reads have surely caught up, since the duplicate's id is unknown.
+    /// Finds our comment, or posts it again after two lookups without a result. If both posts took effect, the older
+    /// comment is kept, whichever GitHub lists first. If the response to the second post is lost too, the duplicate's
+    /// id is unknown. Then later calls wait until GitHub's reads have surely caught up.
     async fn find_or_post(
         &self,
         issue: IssueNo,
@@ -350,7 +351,7 @@ impl GitHubRepo {
     }
 
     /// Replaces the text of our comment and changes the issue's labels in one write. Returns whether the labels
-    /// changed; the edit counts either way.
+    /// changed; the comment is edited in either case.
     ///
     /// # Errors
     /// [`GitHubApiError::NotFound`] if the comment was deleted.
@@ -394,8 +395,8 @@ impl GitHubRepo {
         self.write(post.priority(WritePriority::NewComment)).await?.json::<CommentResponse>()?.to_comment()
     }
 
-    /// Returns our comment that ends in `line`. GitHub can omit a fresh comment from a listing, which leads to
-    /// duplicates: keeps the oldest and deletes the others.
+    /// Returns our oldest comment that ends in `line` and deletes the others. Such duplicates arise because GitHub can
+    /// omit a fresh comment from a listing.
     async fn keep_oldest(
         &self,
         there: &[CommentResponse],
@@ -439,7 +440,7 @@ pub(super) fn first_piece(body: &OutboundBody) -> String {
     body.pieces().into_iter().next().unwrap_or_default()
 }
 
-/// Returns the hidden marker line of a comment. Pieces after the first carry their number.
+/// Returns the hidden marker line of a comment. The marker of each piece after the first ends in the piece's number.
 pub(super) fn marker_line(marker: &str, piece: usize) -> Result<String, GitHubApiError> {
     let sound = (1..=MARKER_CHARS).contains(&marker.len())
         && !marker.contains("--")

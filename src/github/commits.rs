@@ -14,7 +14,7 @@ use super::{
 };
 use crate::types::Oid;
 
-/// Maximum commits by others on top of ours beneath which a retry still finds it; each costs a call.
+/// Maximum commits that a retry searches for our earlier commit, from the branch's head down. Each commit costs a call.
 const COMMIT_SEARCH_DEPTH: usize = 20;
 
 /// Files to commit on top of `parent`, which must be the branch's head.
@@ -84,7 +84,7 @@ impl GitHubRepo {
     /// Commits files to a branch whose head is `spec.parent`, or creates the branch there.
     ///
     /// With `interrupted`, an earlier attempt may have committed. A commit with the same parent, message and files is
-    /// that attempt and is kept, even if others committed on top. While GitHub's reads lag, returns
+    /// taken for that attempt and kept, even if others committed on top. While GitHub's reads lag, returns
     /// [`GitHubApiError::Transient`].
     ///
     /// # Errors
@@ -202,8 +202,8 @@ impl GitHubRepo {
         Ok(None)
     }
 
-    /// Returns whether this is the commit of `spec`. Anyone may copy a message, so the file contents are compared as
-    /// well.
+    /// Returns whether `found` is the commit that `spec` describes. Anyone may copy a message, so the file contents are
+    /// compared as well.
     async fn is_same_commit(&self, spec: &CommitSpec, found: &CommitInfo) -> Result<bool, GitHubApiError> {
         if found.parents != [spec.parent.clone()] || found.message.trim_end() != spec.message.trim_end() {
             return Ok(false);
@@ -311,7 +311,7 @@ pub(super) fn decode_base64(call: &GitHubEndpoint, text: &str) -> Result<Vec<u8>
 }
 
 /// Refuses anything but a plain path inside the repository. Git and file systems fold case and ignore some characters,
-/// so names that may become `.git` on one of them are refused as well.
+/// so names that one of them may read as `.git` are refused as well.
 pub(super) fn check_path(path: &str) -> Result<(), GitHubApiError> {
     let refuse = |why| {
         Err(GitHubApiError::Invalid(format!("`{}` is not a valid path to write: {why}", path.escape_debug())))

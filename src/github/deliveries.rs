@@ -1,4 +1,5 @@
-//! GitHub's log of deliveries to this App. It keeps deliveries for three days, so missed ones are found here.
+//! GitHub's log of webhook deliveries to this App. GitHub keeps it for three days, so we can find deliveries that we
+//! missed.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -40,7 +40,7 @@ pub enum GitHubApiError {
     /// GitHub or the network failed. A write may have taken effect.
     #[error("{call} failed in transit or inside GitHub: {why}")]
     Transient { call: String, why: String },
-    /// GitHub refused for a reason that passes. Nothing took effect.
+    /// GitHub refused the call for a temporary reason; nothing took effect.
     #[error("GitHub temporarily refuses {call}: {why}")]
     TemporarilyRefused { call: String, why: String },
     #[error("GitHub answered 404 to {call}: it does not exist, or this App cannot see it")]
@@ -71,7 +71,7 @@ pub enum GitHubApiError {
     /// The response does not have the documented form.
     #[error("GitHub's answer to {call} could not be read: {why}")]
     Unexpected { call: String, why: String },
-    /// A check of ours refused the write; nothing was sent.
+    /// Our own check refused the call; nothing was sent.
     #[error("not sent to GitHub: {0}")]
     Invalid(String),
 }
@@ -82,8 +82,8 @@ impl GitHubApiError {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::TemporarilyRefused { .. })
     }
 
-    /// Returns whether no retry can succeed. The operator can fix credentials, and a page instead of JSON comes from an
-    /// outage, so neither is final.
+    /// Returns whether no retry can succeed. Refused credentials are not final, because the operator can fix them. An
+    /// unexpected response is not final, because an outage can cause it.
     pub fn is_final(&self) -> bool {
         !self.is_temporary() && !matches!(self, Self::Unauthorized { .. } | Self::Unexpected { .. })
     }
@@ -103,8 +103,8 @@ impl GitHubApiError {
     }
 }
 
-/// Ignores a final refusal of a cosmetic call, such as a label or an optional edit. Other errors are returned, so that
-/// the caller retries them.
+/// Returns `None` for a final refusal; used for optional calls, such as setting a label. Other errors are returned, so
+/// that the caller retries the call.
 pub fn none_if_refused<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     done.map(Some).or_else(|fault| match fault.is_final() {
         false => Err(fault),
@@ -182,9 +182,10 @@ impl GitHubErrorBody {
     }
 }
 
-/// Messages of refusals that time or an owner lifts. They share their status (or GraphQL type) with final refusals and
-/// have no code of their own. In order: writing too fast, GitHub's replicas lagging, an IP address not on an
-/// organization's allow list, and an installation suspended while its token is still valid (two wordings).
+/// Messages of temporary refusals, which end by themselves or when an owner acts. They share their status (or GraphQL
+/// type) with final refusals and have no code of their own. In order: writing too fast, GitHub's replicas lagging, an
+/// IP address not on an organization's allow list, and an installation suspended while its token is still valid (two
+/// wordings).
 const TEMPORARY_REFUSALS: [&str; 5] = [
     "submitted too quickly",
     "could not resolve to a node",
@@ -193,7 +194,7 @@ const TEMPORARY_REFUSALS: [&str; 5] = [
     "suspended your access",
 ];
 
-/// GitHub sometimes sends this without a header, and in GraphQL without a type.
+/// Message of a secondary rate limit. GitHub sometimes sends it without a header, and in GraphQL without a type.
 const SECONDARY_LIMIT_MESSAGE: &str = "secondary rate limit";
 
 pub(super) fn is_rate_limit_message(message: &str) -> bool {
@@ -257,8 +258,8 @@ pub(crate) fn rate_limit_reset(headers: &HeaderMap, now: Timestamp) -> Option<Ti
     Some(reset.unwrap_or(now.plus(limits::RATE_PAUSE)).clamp(shortest, longest))
 }
 
-/// Returns when a rate limit behind a 403 or 429 ends. GitHub's order of precedence: `retry-after`, then the reset of a
-/// used-up primary limit, then a minute.
+/// Returns when the rate limit that caused a 403 or 429 ends; `None` if the cause was something else. Precedence, as
+/// for GitHub: `retry-after`, then the reset of a used-up primary limit, then a minute.
 fn limited_until(
     status: StatusCode,
     headers: &HeaderMap,
@@ -269,7 +270,7 @@ fn limited_until(
     wait_until(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
 }
 
-/// Returns how long a refusal's headers ask us to wait.
+/// Returns until when a refusal's headers ask us to wait.
 pub(super) fn wait_until(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
     let seconds = header_text(headers, "retry-after").and_then(|value| value.parse::<i64>().ok());
     let Some(seconds) = seconds else { return rate_limit_reset(headers, now) };

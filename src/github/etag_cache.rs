@@ -1,5 +1,5 @@
-//! Cache of responses with their ETags. GitHub does not count a request whose response is unchanged (304), and a cached
-//! response is then as fresh as any.
+//! Cache of responses with their ETags. GitHub does not count a request whose response is unchanged (304), and the
+//! cached response is then up to date.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,8 @@ use bytes::Bytes;
 
 use crate::types::InstallationId;
 
-/// Maximum cached responses, and maximum size of one: enough for an issue with its text, not for a listing.
+/// Maximum cached responses. [`MAX_CACHED_RESPONSE_BYTES`] is the maximum size of one: enough for an issue with its
+/// text, not for a listing.
 const MAX_CACHED_RESPONSES: usize = 512;
 const MAX_CACHED_RESPONSE_BYTES: usize = 64 * 1024;
 
@@ -21,7 +22,7 @@ pub(crate) struct CachedApiResponse {
     pub(crate) body: Bytes,
 }
 
-/// Cache key: request target and installation, since each installation may see something else.
+/// Cache key: request target and installation, since each installation may get a different response.
 type EtagCacheKey = (InstallationId, String);
 
 /// Least recently used cache of up to [`MAX_CACHED_RESPONSES`] responses.

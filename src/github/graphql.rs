@@ -1,5 +1,5 @@
 //! GraphQL writes, for changes that need several REST calls: a commit on a branch whose head is still as expected, and
-//! the replacement of one label by another. GraphQL makes each in one request. It checks and moves the branch
+//! the replacement of one label by another. Each change is one GraphQL request. GitHub checks and moves the branch
 //! atomically, so no push is lost in between.
 
 use serde::{Deserialize, Deserializer};
@@ -51,13 +51,13 @@ fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) ->
 }
 
 impl GraphQlError {
-    /// GitHub has used both names.
+    /// Returns whether this is a rate limit error. GitHub has used both type names.
     fn is_rate_limit(&self) -> bool {
         matches!(self.kind.as_str(), "RATE_LIMIT" | "RATE_LIMITED") || is_rate_limit_message(&self.message)
     }
 
-    /// Converts a GraphQL error. GitHub answers 200 even for internal failures, so only known final types are final. An
-    /// unknown or missing type ("Something went wrong while executing your query") counts as a 502.
+    /// Converts a GraphQL error. GitHub answers 200 even for internal failures, so only known types of errors are
+    /// final. An unknown or missing type ("Something went wrong while executing your query") is treated like a 502.
     fn to_api_error(&self, call: String) -> GitHubApiError {
         let message: String = self.message.chars().take(500).collect();
         // An invalid request has no type, only the validator's code.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{limits, types::IssueNo};
 
-/// An open issue, for comparison with others.
+/// An open issue, for comparison with other issues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenIssue {
     pub number: IssueNo,
@@ -52,7 +52,7 @@ impl From<IssueListItem> for MarkedIssue {
 /// Returns an issue's body with our hidden marker appended.
 ///
 /// # Errors
-/// [`GitHubApiError::Invalid`] for a marker that text could imitate.
+/// [`GitHubApiError::Invalid`] for a marker that is empty, too long or contains unusual characters.
 pub fn append_marker(body: &OutboundBody, marker: &str) -> Result<String, GitHubApiError> {
     Ok(format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?))
 }
@@ -71,9 +71,9 @@ impl GitHubRepo {
         Ok(issues.map(issue).collect())
     }
 
-    /// Creates an issue. With `interrupted`, an earlier attempt may have created it, so it is looked up until it would
-    /// surely show. That takes several calls, each [`GitHubApiError::Transient`]. The labels must exist, because GitHub
-    /// creates missing ones.
+    /// Creates an issue. With `interrupted`, an earlier attempt may have created it. Then calls return
+    /// [`GitHubApiError::Transient`] until the issue is found or GitHub would surely list it. The labels must exist,
+    /// because GitHub creates missing ones.
     pub async fn ensure_issue(
         &self,
         marker: &str,

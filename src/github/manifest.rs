@@ -1,7 +1,7 @@
 //! The App's registration, and the table of every API call it makes.
 //!
-//! Only the table in this file can create a [`GitHubEndpoint`], and `api::send` takes nothing else. So every call has a
-//! row with its permission, and a test compares the rows with `app-manifest.yml`.
+//! Only the table in this file can create a [`GitHubEndpoint`], and `api::send` accepts no other calls. So every call
+//! has a row with its permission, and a test compares the rows with `app-manifest.yml`.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// Permission that a call requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequiredPermission {
-    /// None: anyone may call.
+    /// No permission: anyone may make the call.
     Nothing,
     /// The App's own key.
     App,
@@ -197,7 +197,7 @@ pub struct AppManifest {
     pub events: Vec<String>,
 }
 
-/// URLs that `setup` chooses, so that the manifest file cannot contain them.
+/// URLs that only `setup` knows, so they are not in the manifest file.
 #[derive(Debug, Clone)]
 pub struct AppManifestUrls {
     pub homepage: String,
@@ -239,7 +239,7 @@ impl AppManifest {
 }
 
 /// Returns the permissions that a run needs and that were not granted. `on_branch` is true for a run with a branch and
-/// a pull request, false for a run on its issue alone.
+/// a pull request, and false for a run that writes only on its issue.
 pub(crate) fn missing_permissions_for_run(
     on_branch: bool,
     granted: &BTreeMap<String, String>,

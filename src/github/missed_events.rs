@@ -21,7 +21,7 @@ const EVENT_SEARCH_PAGES: usize = 20;
 pub struct LabelEvent {
     /// GitHub's unique number of the event.
     pub event: u64,
-    /// Counts as a bot if an App acted on a user's behalf.
+    /// Person who added the label; marked as a bot if an App acted on the person's behalf.
     pub actor: Actor,
     /// Time by GitHub's clock.
     pub at: Timestamp,
@@ -29,7 +29,7 @@ pub struct LabelEvent {
 
 impl LabelEvent {
     /// Returns the delivery id for [`synthetic_payload`](Self::synthetic_payload). It is derived from the event, so
-    /// that the event counts once.
+    /// that each event is handled once.
     pub fn delivery_id(&self, repo: RepoId) -> DeliveryId {
         DeliveryId(format!("{SYNTHETIC_ID_PREFIX}{repo}-{}", self.event))
     }
@@ -110,8 +110,8 @@ impl GitHubRepo {
         Ok(found.iter().filter(|i| i.pull_request.is_none()).map(|i| IssueNo(i.number)).collect())
     }
 
-    /// Returns unedited comments on an issue since `since`, each as the `issue_comment` delivery that GitHub should
-    /// have sent.
+    /// Returns the comments on an issue that were written since `since` and not edited. Each is returned as the
+    /// `issue_comment` delivery that GitHub should have sent.
     pub async fn comments_since(
         &self,
         repo: &RepoRef,
@@ -141,7 +141,7 @@ impl GitHubRepo {
         Ok(comments.into_iter().map(to_delivery).collect())
     }
 
-    /// Returns the event that added the label which the issue has now, or `None` if its history does not show it.
+    /// Returns the event that last added the label to the issue, or `None` if the issue's history does not show it.
     pub async fn newest_label_event(
         &self,
         issue: IssueNo,

@@ -40,7 +40,7 @@ struct PermissionFlags {
 }
 
 impl GitHubRepo {
-    /// Returns the actor's role. An error means that GitHub could not be asked, which is not a refusal.
+    /// Returns the actor's role. An error means only that GitHub could not be asked, not that the actor lacks a role.
     pub async fn permission(&self, actor: &Actor) -> Result<Role, GitHubApiError> {
         match self.send(self.request(&PERMISSION, &[&actor.login]).cacheable()).await {
             Ok(answer) => Ok(answer.json::<CollaboratorResponse>()?.role_of(actor)),
@@ -50,7 +50,7 @@ impl GitHubRepo {
     }
 
     /// Returns the permissions that a run needs and the App lacks here, such as `issues: write`. `on_branch` is true
-    /// for a run with a branch, false for a run on its issue alone.
+    /// for a run with a branch, and false for a run that writes only on its issue.
     pub async fn missing_permissions(&self, on_branch: bool) -> Result<Vec<String>, GitHubApiError> {
         let lacking = |granted: &_| missing_permissions_for_run(on_branch, granted);
         let api = self.github().api();

@@ -26,11 +26,11 @@ pub struct PullRequestSpec {
     pub base: String,
     pub title: String,
     pub body: OutboundBody,
-    /// Whether to open a draft. If the plan does not support drafts, a normal one titled `[WIP] …` is opened.
+    /// Whether to open a draft. If the plan does not support drafts, a normal pull request titled `[WIP] …` is opened.
     pub draft: bool,
 }
 
-/// Title prefix of a pull request that should be a draft but cannot.
+/// Title prefix of a pull request that should be a draft but cannot be one.
 const WIP_PREFIX: &str = "[WIP] ";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ impl From<PullRequestResponse> for PullRequest {
 /// A review comment on a line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineComment {
-    /// First comment of its thread.
+    /// Id of the first comment in the thread.
     pub thread: u64,
     pub path: String,
     /// `None` for a comment on the whole file.
@@ -120,8 +120,8 @@ pub struct LineComment {
     pub body: String,
 }
 
-/// Returns the last new-file line of a diff hunk, to which its comment refers. GitHub does not always send the line
-/// number.
+/// Returns the new file's line number of a diff hunk's last line, to which a review comment refers. GitHub does not
+/// always send that number itself.
 fn last_hunk_line(hunk: &str) -> Option<u64> {
     let (header, lines) = hunk.split_once('\n')?;
     let first: u64 = header.split_once('+')?.1.split([',', ' ']).next()?.parse().ok()?;
@@ -130,8 +130,9 @@ fn last_hunk_line(hunk: &str) -> Option<u64> {
 }
 
 impl GitHubRepo {
-    /// Returns the open pull request from `head` to `base` with this body; opens one if necessary. Always looks
-    /// first, since GitHub allows only one. A pull request that we opened and people retargeted counts as well.
+    /// Returns the open pull request from `head` to `base` with this body; opens one if necessary. Always looks first,
+    /// since GitHub allows only one such pull request. Also accepts a pull request that we opened and people
+    /// retargeted.
     pub async fn ensure_pull(&self, spec: &PullRequestSpec) -> Result<PullRequest, GitHubApiError> {
         let about = format!("pull request from {}", spec.head);
         if let Some(found) = self.open_pull(spec).await? {
@@ -311,7 +312,7 @@ impl GitHubRepo {
         Ok(found.into_iter().filter(|p| p.head.r#ref == branch && ours(p)).map(PullRequest::from).collect())
     }
 
-    /// Builds the listing request; its filter needs the owner's current name.
+    /// Builds the request that lists a branch's pull requests. Its filter needs the owner's current name.
     async fn pulls_from_branch(&self, branch: &str) -> Result<ApiRequest, GitHubApiError> {
         let owner = &self.verify_identity().await?.name.owner;
         Ok(self.request(&PULLS_LIST, &[]).query("head", format!("{owner}:{branch}")))

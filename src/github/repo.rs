@@ -39,7 +39,7 @@ pub struct GitHubRepo {
     name: RepoName,
     known: Arc<OnceCell<RepoInfo>>,
     counter: Option<ApiCallCounter>,
-    /// Priority of this handle's writes, instead of each write's own.
+    /// Priority for all writes of this handle. `None` means that each write has its default priority.
     priority: Option<WritePriority>,
     /// Whether GitHub redirected a call of this handle.
     redirected: Arc<AtomicBool>,
@@ -83,7 +83,7 @@ struct RepositoryResponse {
     node_id: String,
     full_name: String,
     default_branch: String,
-    /// Missing means private, so that nothing private is stored where it does not belong.
+    /// True if GitHub omits it, so that a private repository is never treated as public.
     #[serde(default = "yes")]
     private: bool,
     #[serde(default)]
@@ -156,7 +156,8 @@ impl GitHubRepo {
         Self { counter: Some(counter), ..self }
     }
 
-    /// Returns the same handle, whose writes go before all others: a person can answer only after they are posted.
+    /// Returns the same handle with the highest priority for its writes, because a person can answer only after they
+    /// are posted.
     pub fn with_question_priority(self) -> Self {
         Self { priority: Some(WritePriority::Question), ..self }
     }
@@ -255,7 +256,7 @@ impl GitHubRepo {
         Ok(limits::GITHUB_PAGES)
     }
 
-    /// Returns the route `/repositories/ID/…` if `location` is that and the rest of the route is unchanged.
+    /// Returns the request's route under `/repositories/ID` if `location` is that route.
     fn new_route(&self, request: &ApiRequest, location: &str) -> Option<String> {
         let old = format!("/repos/{}/{}", self.name.owner, self.name.name);
         let rest = request.route().strip_prefix(&old)?;
@@ -467,8 +468,8 @@ impl GitHubRepo {
         Ok(add.into_iter().chain(remove).collect())
     }
 
-    /// Checks whether the labels changed. After a failure, drops the cached node ids. If removal by id failed, removes
-    /// the label by name, since someone may have recreated it.
+    /// Checks the result of each label mutation. After a failure, drops the cached node ids. If removal by id failed,
+    /// removes the label by name, since someone may have recreated it.
     pub(super) async fn finish_label_change(
         &self,
         call: &GitHubEndpoint,

@@ -116,7 +116,7 @@ impl GitHubRepo {
         Ok(paths.filter(|path| check_path(path).is_ok()).take(most as usize).collect())
     }
 
-    /// Returns the README of any public repository, or `None` if it has none that GitHub sends as text.
+    /// Returns the README of any public repository, or `None` if GitHub does not send one as text.
     pub async fn public_readme(&self, other: &RepoName) -> Result<Option<String>, GitHubApiError> {
         self.public_text(&README, &[&other.owner, &other.name]).await
     }

@@ -37,7 +37,7 @@ impl UncertainWrites {
         )
     }
 
-    /// Records that the object was written again now.
+    /// Records a write of the object at `now`, in place of an earlier record.
     pub(crate) fn record(&self, about: &str, now: Timestamp, written: Option<u64>) {
         self.lock().insert(about.to_owned(), UncertainWrite { since: now, written });
     }

@@ -31,7 +31,7 @@ fn refuse<T>(status: StatusCode, sentence: &'static str) -> Result<T, WebhookRef
 
 /// Verifies a request against the secrets in use: one, or two during a rotation.
 ///
-/// The signature is checked first, so that a stranger always gets the same kind of response.
+/// The signature is checked first, so that unsigned requests never reach the other checks.
 pub fn verify(
     secrets: &[SecretString],
     headers: &HeaderMap,
@@ -48,8 +48,8 @@ pub fn verify(
     Ok(VerifiedDelivery { id: DeliveryId(id), event })
 }
 
-/// Returns the digest in the signature header. Checked before the body is read, so that an unsigned request is refused
-/// early.
+/// Returns the digest in the signature header. It is checked before the body is read, so that an unsigned request is
+/// refused early.
 pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
     let Some(signature) = headers.get("x-hub-signature-256") else {
         let sentence = if headers.contains_key("x-hub-signature") {
@@ -70,7 +70,7 @@ pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
     }
 }
 
-/// Returns the delivery id, which may be unsigned.
+/// Returns the delivery id from its header, which the signature does not cover.
 pub fn delivery_id(headers: &HeaderMap) -> Option<String> {
     header_word(headers, "x-github-delivery")
 }

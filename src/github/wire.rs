@@ -26,7 +26,7 @@ impl From<GitHubUser> for Actor {
     }
 }
 
-/// Returns the author; GitHub sends `null` if the account was deleted.
+/// Returns the author, or `ghost` if the account was deleted, for which GitHub sends `null`.
 pub(crate) fn author_or_ghost(user: Option<GitHubUser>) -> Actor {
     user.map_or_else(ghost, Actor::from)
 }
@@ -35,9 +35,7 @@ pub(crate) fn ghost() -> Actor {
     Actor { id: GHOST, login: "ghost".into(), bot: false }
 }
 
-/// Returns JSON from GitHub with `
-/// ` as the only line end. Browsers send `\r
-/// `, and other clients send any.
+/// Returns JSON from GitHub with LF as the only line end. Browsers send CRLF, and other clients send any line end.
 pub(crate) fn with_unix_lines(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(unix_lines(text)),

@@ -20,12 +20,12 @@ use crate::{
 };
 
 /// Minimum time between writes that GitHub asks for. It also keeps us below the secondary limit of 80 new contents a
-/// minute. We leave the limit of 500 an hour to GitHub to report: a run creates a handful of contents, and an
-/// installation rarely has a hundred runs an hour.
+/// minute. We do not enforce the limit of 500 an hour and wait only if GitHub reports it. A run creates few contents,
+/// and an installation rarely has a hundred runs an hour.
 const WRITE_GAP: Duration = Duration::from_secs(1);
 
-/// Bucket size: writes allowed at once after a quiet time, enough to start a run. The worst minute then has 65, still
-/// below GitHub's 80.
+/// Bucket size: writes allowed at once after a quiet time, enough to start a run. The worst minute then has 65 writes,
+/// still below GitHub's limit of 80.
 const WRITES_AT_ONCE: u32 = 5;
 
 /// Part of the bucket reserved for gates and acknowledgements: the 👀 and the removal of the label.
@@ -41,7 +41,8 @@ pub enum Pacing {
 }
 
 impl Pacing {
-    /// Returns the pacing for an API; one on this machine is a rehearsal without rate limits.
+    /// Returns the pacing for an API. An API on this machine is a rehearsal without rate limits, so its pacing is
+    /// `Off`.
     pub fn for_api(api_url: &Url) -> Self {
         let here = match api_url.host() {
             Some(url::Host::Domain(name)) => name == "localhost",
@@ -56,8 +57,8 @@ impl Pacing {
 /// Purpose of a write, most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WritePriority {
-    /// A gate's question and the writes it needs. A person's answer cannot count before these are written. A run has
-    /// few of them, so others wait only briefly.
+    /// A gate's question and the writes it needs. A person cannot answer before these are written. A run has few such
+    /// writes, so other writes wait only briefly.
     Question,
     /// A response to a waiting person: the 👀, the removal of their label, an answer they asked for.
     Acknowledgement,
@@ -67,12 +68,13 @@ pub(crate) enum WritePriority {
     Work,
     /// Status edits and state labels, which later ones supersede.
     StatusUpdate,
-    /// A thumbs down. Anyone can cause any number of them, so it never waits: it is dropped if the bucket has no room.
+    /// A thumbs down. Anyone can cause any number of them, so this write never waits: it is dropped if it cannot be
+    /// sent at once.
     Rejection,
 }
 
 impl WritePriority {
-    /// Returns the level that must remain in the bucket after this write, for more urgent ones.
+    /// Returns the level that must remain in the bucket after this write, for more urgent writes.
     fn reserve_left(self) -> Duration {
         if self <= Self::Acknowledgement { Duration::ZERO } else { WRITE_GAP * WRITES_RESERVED }
     }
@@ -112,12 +114,13 @@ impl WritePacer {
         });
     }
 
-    /// See [`Store::rate_limited_until`].
+    /// Returns the end of the rate limit that other processes published; see [`Store::rate_limited_until`].
     pub(crate) fn shared_limit(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
         self.store.get()?.rate_limited_until(installation, search)
     }
 
-    /// Waits until the write may be sent. Only a rejection may get `false`. Dropping the future leaves the queue.
+    /// Waits until the write may be sent. Returns false only for a rejection that would have to wait. Dropping the
+    /// future removes the write from the queue.
     pub(crate) async fn wait_for_turn(&self, installation: InstallationId, priority: WritePriority) -> bool {
         if self.pacing == Pacing::Off {
             return true;
@@ -147,7 +150,7 @@ struct WriteQueue {
     next: u64,
     /// Level of the bucket, as the time it takes to fill that far.
     level: Duration,
-    /// Time of that level.
+    /// Time at which `level` was computed.
     at: Timestamp,
 }
 
@@ -156,7 +159,7 @@ enum WriteAdmission {
     Admitted,
     /// First in the queue, but the bucket is too empty; wait this long.
     WaitFor(Duration),
-    /// Others are first.
+    /// Other writes are ahead in the queue.
     Queued,
 }
 
@@ -167,7 +170,7 @@ impl WriteBucket {
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
 
-    /// Waits for a turn. `sharers` processes share the rate, so each assumes that the others write as much as it does.
+    /// Waits for a turn. `sharers` processes share the rate, so this process uses an equal part of it.
     async fn wait_for_turn(&self, clock: &dyn Clock, priority: WritePriority, sharers: u32) -> bool {
         let ticket = WriteTicket::take(self, priority);
         loop {

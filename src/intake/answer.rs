@@ -16,14 +16,15 @@ pub(super) enum CommandReply {
     Note(String),
     /// A reply to post. All replies of one delivery go into one comment.
     Comment(OutboundBody),
-    /// A reply to `/help`, `/status` or `/cost`, kept in the thread's one comment for those.
+    /// A reply to `/help`, `/status` or `/cost`, kept in the thread's one comment for such replies.
     SharedComment(OutboundBody),
     /// The person lacks permission. Answered with 👎 only: a comment would send mail to everybody on the thread.
     Refusal(String),
 }
 
 impl Intake {
-    /// Sends an answer to the engine and words the outcome. The answer may be about the run that `ended`.
+    /// Sends an answer to the engine and returns the reply to the person. If no run is live, the answer may be meant
+    /// for the run that `ended`.
     pub(super) async fn send_answer(
         &self,
         taken: &ClaimedDelivery,
@@ -86,7 +87,7 @@ impl Intake {
         ))
     }
 
-    /// Reply if no gate is open, or none that takes this command.
+    /// Returns the reply for a command that no open gate accepts.
     pub(super) fn no_gate_reply(&self, verb: Verb, runs: &[RunView]) -> OutboundBody {
         if runs.iter().any(waits_for_merge) && runs.iter().filter(|run| run.gate.is_some()).count() == 1 {
             return messages::waits_for_merge_reply(verb.as_str());
@@ -141,8 +142,8 @@ pub(super) async fn unlocked_thread(
     Ok(if asked != issue && repo.issue(asked).await?.locked { issue } else { asked })
 }
 
-/// Whether any of these runs has moved on since `then`, so a late answer may be about something past. Fails with
-/// `Opening` while a gate is about to open, because that is not known yet.
+/// Whether any of these runs has changed its gate or step since `then`, so that a late answer may be meant for an
+/// earlier gate. Fails with `Opening` while a gate is about to open, because the result is not known yet.
 pub(super) fn has_moved_on<'r>(
     runs: impl IntoIterator<Item = &'r RunView>,
     then: Timestamp,
@@ -161,7 +162,8 @@ pub(super) fn has_moved_on<'r>(
     Ok(false)
 }
 
-/// Whether this can answer the run's open gate; true if no gate is open, since the answer may mean an earlier one.
+/// Whether this answer fits the run's open gate. Also true if the run has no open gate, since the answer may be meant
+/// for an earlier gate.
 fn is_answer_to(answer: &GateAnswer, run: &RunView) -> bool {
     run.gate.as_ref().is_none_or(|gate| {
         gate.spec.verbs.iter().any(|(verb, _)| *verb == answer.verb)
@@ -169,7 +171,7 @@ fn is_answer_to(answer: &GateAnswer, run: &RunView) -> bool {
     })
 }
 
-/// Returns the line that repeats this answer for this gate.
+/// Returns the line to paste to give the same answer to this gate.
 pub(super) fn approve_line(gate: &GateRow, verb: Verb, text: &str) -> ApproveLine {
     let other = (verb != Verb::Approve).then(|| (verb, text.to_owned()));
     ApproveLine {
@@ -192,7 +194,7 @@ mod tests {
         Actor { id: UserId(1), login: "ada".into(), bot: false }
     }
 
-    /// A run saved at 100; its gate, if any, was shown then.
+    /// A run saved at time 100; its gate, if any, was shown at the same time.
     fn run(status: RunViewStatus, opening: bool, stage: Option<&str>) -> RunView {
         let (at, repo, issue) = (Timestamp(100), RepoId(1), IssueNo(2));
         let gate = |stage: &str| GateRow {

@@ -1,14 +1,14 @@
 //! Cause of an engine request, named so that the same cause is recognised again.
 //!
-//! GitHub may deliver one comment twice: from two hooks, or once lost and later found in the delivery log. So anything
-//! that has a GitHub id is named by that id, and only the rest by its delivery.
+//! GitHub may deliver one comment twice: from two hooks, or once lost and later found in the delivery log. So a cause
+//! is named by its GitHub id if it has one, and otherwise by its delivery.
 
 use crate::{
     store::ClaimedDelivery,
     types::{Actor, Cause, CommentId, IssueNo, RepoId, Timestamp},
 };
 
-/// Cause of a comment; its commands are the [`nth`] of it.
+/// Cause of a comment. The causes of its commands are the [`nth`] causes of this one.
 pub(super) fn comment(id: CommentId) -> Cause {
     Cause(format!("comment-{id}"))
 }
@@ -17,8 +17,9 @@ pub(super) fn review(id: u64) -> Cause {
     Cause(format!("review-{id}"))
 }
 
-/// Cause of a label event. GitHub has an id for the event but omits it from the payload. Its timestamp has whole
-/// seconds, and one person may label issues of the same number in several repositories within a second.
+/// Cause of a label event. GitHub omits the event's id from the payload, so the cause contains repository, issue,
+/// label, person and time. The time has whole seconds, in which one person may label issues of the same number in
+/// several repositories.
 pub(super) fn label(repo: RepoId, issue: IssueNo, label: &str, by: &Actor, at: Timestamp) -> Cause {
     Cause(format!("label-{repo}-{issue}-{label}-{}-{}", by.id, at.0))
 }

@@ -1,8 +1,8 @@
 //! CI results for pushed commits, and requests to re-run our check.
 //!
 //! A re-run depends on the check's run: a halted run is retried, as by `/retry`. For any other run the check is posted
-//! again unchanged, because GitHub shows its suite as unfinished until we write. The request has no comment to react to with 👀
-//! or 👎.
+//! again unchanged, because GitHub shows its suite as unfinished until we write. A re-run request has no comment, so we
+//! do not react with 👀 or 👎.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, cause,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 impl Intake {
-    /// CI reported something: wakes the run that last pushed this commit. The results are read from GitHub, so the
+    /// Handles a CI result: wakes the run that last pushed this commit. The run reads the results from GitHub, so the
     /// event's sender need not be trusted.
     pub(super) async fn handle_ci(&self, taken: &ClaimedDelivery, e: &CiEvent) -> DeliveryResult {
         let issue = e.branches.iter().find_map(|branch| IssueNo::from_branch(branch));
@@ -40,7 +40,7 @@ impl Intake {
         self.wake_merge_watches(taken, &e.repo, issue).await
     }
 
-    /// Something happened on a pull request: wakes the runs that wait for its merge.
+    /// Wakes the runs that wait for the merge of the issue's pull request, after an event on that pull request.
     pub(super) async fn wake_merge_watches(
         &self,
         taken: &ClaimedDelivery,

@@ -1,6 +1,6 @@
-//! Closing stops work: a closed issue stops all its runs, a closed pull request the run that shows it.
+//! Closing stops work: a closed issue stops all its runs, and a closed pull request stops the run that shows it.
 //!
-//! A timely event is believed without a read, because GitHub's reads lag its webhooks. A late one (found in the log, or
+//! We trust a timely event without a read, because GitHub's reads lag its webhooks. A late event (found in the log, or
 //! redelivered by someone) may be outdated, so we ask GitHub.
 
 use super::{
@@ -111,7 +111,7 @@ impl Intake {
         }
     }
 
-    /// Whether our runs of the issue last committed to this branch.
+    /// Whether the last commit of our runs on the issue is on this branch.
     async fn is_current_branch(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
         let Some(db) = self.store.existing_repository_database(at.repo.id).await? else { return Ok(false) };
         Ok(db.commits_of_issue(at.issue).await?.last().is_some_and(|row| row.branch == branch))
@@ -123,10 +123,10 @@ impl Intake {
     }
 }
 
-/// Whether the run shows this pull request: the run opened it, shows it at a gate, or may push code to it. Merging only
-/// the documents does not stop a run that pushes code. A run that started after the closing, or that does not show the
-/// pull request yet, is not affected. If its pull request is closed between two gates, the run notices before its next
-/// stage.
+/// Whether closing this pull request affects the run: the run opened it, shows it at a gate, or may push code to it.
+/// Merging only the documents does not stop a run that pushes code. A run that started after the closing, or that does
+/// not show the pull request yet, is not affected. If its pull request is closed between two gates, the run notices
+/// before its next stage.
 fn shows_pull_request(run: &RunView, opened_at: Timestamp, closed_at: Timestamp, pushes: bool) -> bool {
     let began = run.trigger.at; // by GitHub's clock, like the other times
     let at_a_gate = run.gate.is_some() || run.shows_unopened_gate;

@@ -36,10 +36,11 @@ pub(super) struct CommentContext<'a> {
     pub(super) role: Role,
     /// Live runs on this issue.
     pub(super) live: Vec<RunView>,
-    /// All runs on the issue if the comment arrived late: one of them may have overtaken a start.
+    /// All runs on the issue if the comment arrived late, otherwise empty. A later run may have made a start in the
+    /// comment obsolete.
     earlier_runs: Vec<RunView>,
-    /// The newest run if it has ended. `/retry`, a command of [`may_mean_ended_run`] and a pasted line may mean it; looked up
-    /// only for those.
+    /// The newest run if it has ended. It is looked up only if a command may mean it: one of [`may_mean_ended_run`] or
+    /// a pasted approval line.
     pub(super) ended: Option<RunView>,
 }
 
@@ -49,7 +50,7 @@ impl CommentContext<'_> {
         ReactionTarget::Comment(self.event.comment)
     }
 
-    /// Returns a trigger for a start that this comment asks for.
+    /// Returns the trigger of a run that this comment asks to start.
     pub(super) fn trigger(&self, command: &str, args: &str, cause: Cause) -> RunTrigger {
         RunTrigger {
             command: command.to_owned(),
@@ -66,7 +67,7 @@ impl CommentContext<'_> {
         }
     }
 
-    /// Whether this workflow has run here since the comment was written, for another cause.
+    /// Whether a run of this workflow with another cause was active here after the comment was written.
     fn is_overtaken(&self, workflow: &str, cause: &Cause) -> bool {
         let runs = || self.earlier_runs.iter().filter(|run| run.workflow == workflow);
         let since = |run: &RunView| run.started_at.max(run.updated_at) >= self.event.created_at;
@@ -117,7 +118,8 @@ impl Intake {
         self.handle_commands(&said, &found).await
     }
 
-    /// Length of the comment above the part that repeats ours; the whole length if no command follows that part.
+    /// Returns the length of the comment's text above the part that quotes our comments; the whole length if no command
+    /// can come from a quote.
     async fn length_above_quote(
         &self,
         said: &CommentContext<'_>,
@@ -192,8 +194,8 @@ impl Intake {
         Ok(DeliveryNote::Done(notes.join("; ")))
     }
 
-    /// Loads the issue, its live runs and the sender's role; `None` if the bare words in the comment are not meant for
-    /// us.
+    /// Loads the issue, its live runs and the sender's role. Returns `None` if the comment's commands do not address us
+    /// and no run here can take them.
     async fn load_comment_context<'a>(
         &self,
         taken: &'a ClaimedDelivery,
@@ -302,7 +304,7 @@ impl Intake {
         Ok(retried)
     }
 
-    /// Reports the cost of the work on this issue, unless everybody could read it.
+    /// Reports the cost of the work on this issue. Refuses in a public repository unless the settings allow it.
     async fn cost_reply(&self, said: &CommentContext<'_>) -> Result<CommandReply, IntakeError> {
         if !self.shows_cost_on_public && !said.repo.info().await?.private {
             return Ok(CommandReply::SharedComment(messages::costs_hidden_reply()));
@@ -318,8 +320,8 @@ impl Intake {
         Ok(CommandReply::SharedComment(messages::costs_table(&by_run, &by_model, &all)))
     }
 
-    /// Executes a command if permitted, and only then reacts with 👀: a command postponed until a gate opens gets none,
-    /// and no command waits for the reaction's turn in the write queue.
+    /// Executes a command if permitted, and only then reacts with 👀. So a command that is postponed until a gate opens
+    /// gets no 👀 yet, and no command waits for the reaction in the write queue.
     async fn execute_command(
         &self,
         said: &CommentContext<'_>,
@@ -457,7 +459,7 @@ impl Intake {
         .collect()
     }
 
-    /// `/help`, `/status` and `/cost` share one comment per thread, which keeps the latest answer to each.
+    /// Updates the thread's one comment for `/help`, `/status` and `/cost`, which keeps the latest answer to each.
     async fn update_answers_comment(
         &self,
         said: &CommentContext<'_>,
@@ -563,8 +565,8 @@ impl Intake {
         self.send_answer(said.taken, (said.at.repo.id, said.at.issue), answer, said.ended.as_ref()).await
     }
 
-    /// Corrects an unknown word only if a gate is open or we were addressed by name, and only for people who may use
-    /// the right command.
+    /// Returns the reply to a mistyped command. Corrects the command only if a gate is open or we were addressed by
+    /// name, and only for people who may use the right command.
     fn correct_mistake(&self, said: &CommentContext<'_>, mistake: &CommandMistake) -> CommandReply {
         let open = said.live.iter().any(|run| run.gate.is_some());
         let (least, body) = match mistake {
@@ -614,7 +616,7 @@ fn takes_retry(run: &RunView) -> bool {
         || run.gate.as_ref().is_some_and(|gate| gate.spec.verbs.iter().any(|(verb, _)| *verb == Verb::Retry))
 }
 
-/// The stage named by a `/retry`, or by a `/revise` if several gates are open, and the text after it.
+/// Returns the stage named by a `/retry`, or by a `/revise` if several gates are open, and the text after the stage.
 fn split_stage(said: &CommentContext<'_>, verb: Verb, command: &CommentCommand) -> Option<(String, String)> {
     let gates: Vec<_> = said.live.iter().filter_map(|run| run.gate.as_ref()).collect();
     if verb != Verb::Retry && (verb != Verb::Revise || gates.len() < 2) {
@@ -625,14 +627,14 @@ fn split_stage(said: &CommentContext<'_>, verb: Verb, command: &CommentCommand) 
     named.then(|| (stage.to_owned(), text.trim().to_owned()))
 }
 
-/// Anyone may use these commands while a run is alive. Without one, Triage is needed: otherwise the public could make
-/// us write on any issue.
+/// Returns the role that a command needs. Without a live run it is at least Triage: otherwise the public could make us
+/// write on any issue.
 fn needed_role(row: &CommandSpec, live: &[RunView]) -> Role {
     if live.is_empty() { row.role.max(Role::Triage) } else { row.role }
 }
 
-/// Whether this is our approval line with its hash. No other bot uses such a line, so it is answered even if no gate is
-/// open.
+/// Whether the command is a pasted approval line with a hash. No other bot uses such a line, so we answer it even if no
+/// gate is open.
 fn is_pasted_line(command: &CommentCommand) -> bool {
     command.spec.kind == CommandKind::Common(Verb::Approve)
         && ApproveArguments::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
@@ -643,7 +645,7 @@ fn may_mean_ended_run(verb: Verb) -> bool {
     matches!(verb, Verb::Retry | Verb::Restart | Verb::Revise | Verb::Status | Verb::Cost)
 }
 
-/// Whether the verb is an answer that only a gate takes.
+/// Whether the verb is an answer that only a gate accepts.
 fn answers_gate(verb: Verb) -> bool {
     matches!(verb, Verb::Approve | Verb::Revise | Verb::Override | Verb::Answer | Verb::Budget)
 }
@@ -655,7 +657,7 @@ pub(super) fn applies_to_ended_run(verb: Verb, ended: Option<&RunView>) -> bool 
     })
 }
 
-/// Marks the comment that holds the answers to `/help`, `/status` and `/cost`.
+/// Marker of the comment with the answers to `/help`, `/status` and `/cost`.
 const ANSWERS: &str = "answers";
 
 fn run_status_row(run: &RunView, pauses: &[ActivePause]) -> messages::RunStatusRow {

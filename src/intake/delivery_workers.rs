@@ -12,10 +12,11 @@ use crate::{
     types::{DeliveryId, RepoId},
 };
 
-/// Lanes processed in parallel; most of the time they wait for GitHub.
+/// Maximum lanes processed in parallel. A lane mostly waits for GitHub, so several can run at once.
 const LANES: usize = 8;
 
-/// Retry period of a delivery that makes us panic. Pauses grow, and other deliveries do not wait for it.
+/// Time for which a delivery that makes us panic is retried. The pauses between retries grow, and other deliveries do
+/// not wait for it.
 const PANIC_AGE: Duration = Duration::from_secs(600);
 
 impl Intake {
@@ -111,7 +112,8 @@ impl Intake {
         }
     }
 
-    /// Processes the deliveries of one lane in order; stops at one that holds the lane.
+    /// Processes the deliveries of one lane in order. After a postponed delivery that holds the lane, releases the
+    /// remaining ones unprocessed.
     async fn work_lane(
         &self,
         lane: Vec<ClaimedDelivery>,

@@ -1,5 +1,5 @@
-//! Someone edited or deleted one of our gate comments. Its text decides what people approve, so the run restores it,
-//! and from then on a bare `/approve` does not count there.
+//! Handles edits and deletions of our gate comments by others. A gate comment's text decides what people approve, so
+//! the run restores it. From then on, an `/approve` without a hash is not accepted at that gate.
 
 use super::{DeliveryNote, DeliveryResult, Intake, IntakeError, cause, events::IssueRef};
 use crate::{

@@ -208,7 +208,7 @@ pub struct IssueRef<'a> {
     pub issue: IssueNo,
 }
 
-/// Marks our reply to one command, so that a retry finds the first.
+/// Returns the marker of our reply to one command, by which a retry finds the first reply.
 pub(crate) fn reply_marker(cause: &Cause) -> String {
     format!("reply-{cause}")
 }

@@ -1,8 +1,8 @@
-//! Finds our labels on open issues whose webhook was lost, and handles them like a webhook's.
+//! Finds labels on open issues whose webhook was lost, and handles them like labels from a webhook.
 //!
-//! A label does not name who set it, so we read the issue's history and put the missing delivery into the inbox: there
-//! it waits its turn, is permitted by the current role of *that* person, and is retried on failure. Each labelling is
-//! handled once, whichever way we learn of it first.
+//! A label does not name who set it, so we read the issue's history and put the missing delivery into the inbox. The
+//! delivery is then processed in order, checked against the current role of *that* person, and retried on failure. Each
+//! labelling is handled once, whether the webhook or this search reports it first.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, IntakeError,
@@ -136,7 +136,7 @@ impl Intake {
         Ok(found)
     }
 
-    /// Whether a run has started for this label, so the label only failed to come off.
+    /// Whether a run has already started for this label. If so, only the removal of the label failed.
     async fn has_started_run(
         &self,
         at: &IssueRef<'_>,
@@ -152,14 +152,14 @@ impl Intake {
         }))
     }
 
-    /// Whether the label is still there. We remove it last, so a retry also finds it.
+    /// Whether the issue still has the label. We remove the label last, so a retry also finds it.
     async fn has_label(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
         let issue = self.repo(at).issue(at.issue).await?;
         Ok(issue.labels.iter().any(|name| name.eq_ignore_ascii_case(label)))
     }
 
-    /// Undoes a person's change of a state label on an issue with a live run. Once per visit of the run, so we do not
-    /// fight someone's automation forever; changes by bots are left alone.
+    /// Undoes a person's change of a state label on an issue with a live run. This happens once per visit of the run,
+    /// so that we do not fight someone's automation forever. Changes by bots are not undone.
     pub(super) async fn repair_state_label(
         &self,
         at: &IssueRef<'_>,
@@ -192,8 +192,8 @@ impl Intake {
         Ok(DeliveryNote::Done(format!("put right, as run {run} stands")))
     }
 
-    /// Handles a label once and records the outcome, so that a refusal is not evaluated again. The second of the two
-    /// sources finds the note of the first.
+    /// Handles a label once and records the outcome, so that a refusal is not evaluated again. A webhook and a search
+    /// may both report the label; the later report finds the recorded outcome.
     pub(super) async fn handle_label_once(
         &self,
         taken: &ClaimedDelivery,

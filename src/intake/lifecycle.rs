@@ -1,7 +1,7 @@
 //! Installations and repositories: added, removed, suspended, renamed, transferred.
 //!
-//! Removal ends the runs; the data is kept for a while in case it was a mistake (`LOST_REPOSITORY_RETENTION`).
-//! Suspension pauses everything and loses nothing.
+//! Removal ends the runs; the data is kept for a while in case the removal was a mistake (`LOST_REPOSITORY_RETENTION`).
+//! Suspension pauses all runs and deletes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -100,7 +100,8 @@ impl Intake {
         Ok(DeliveryNote::Done(format!("{} repositories added, {} removed", added.len(), removed.len())))
     }
 
-    /// Handles a late change of an installation's repositories: we act on what GitHub lists now.
+    /// Handles a late event about an installation's repositories. The event may be outdated, so we act on the
+    /// repositories that GitHub lists now.
     async fn handle_late_repositories(
         &self,
         taken: &ClaimedDelivery,
@@ -136,8 +137,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns what an installation's delivery means now. A late one may be outdated, so we ask GitHub; `None` if it no
-    /// longer holds.
+    /// Returns the action to take for an installation's event. A late event may be outdated, so we ask GitHub; `None`
+    /// if it no longer holds.
     async fn current_installation_action(
         &self,
         taken: &ClaimedDelivery,
@@ -155,8 +156,8 @@ impl Intake {
         })
     }
 
-    /// Records whether an installation is suspended. After a suspension, postponed deliveries are processed at once,
-    /// and comments from that time are read: GitHub sends a suspended App no webhooks and does not resend them.
+    /// Records whether an installation is suspended. When a suspension ends, postponed deliveries are processed at once
+    /// and comments written meanwhile are read. GitHub sends a suspended App no webhooks and does not resend them.
     pub(super) async fn record_installation(
         &self,
         installation: InstallationId,
@@ -181,7 +182,7 @@ impl Intake {
     }
 
     /// Puts comments into the inbox that were written on issues of live runs since those runs last changed. A comment
-    /// that we already have counts once.
+    /// that is already in the inbox is not added again.
     async fn store_missed_comments(&self, installation: InstallationId) -> Result<(), IntakeError> {
         for repo in self.github.repositories(installation).await? {
             let live = RunFilter { repo: Some(repo.id), issue: None, live_only: true };
@@ -263,7 +264,7 @@ impl Intake {
         }))
     }
 
-    /// Whether the event must be ignored: its repository is gone, and this event arrived around that time.
+    /// Whether the event must be ignored because its repository was removed and the event arrived around that time.
     pub(super) async fn is_too_late(
         &self,
         taken: &ClaimedDelivery,
@@ -302,7 +303,7 @@ impl Intake {
     }
 
     /// Cancels all runs of a repository, since nobody is left to answer their gates. Returns the number of issues that
-    /// had any.
+    /// had live runs.
     async fn end_runs(
         &self,
         taken: &ClaimedDelivery,
@@ -328,7 +329,7 @@ impl Intake {
     }
 }
 
-/// Returns the name of a repository that a late event is about; `None` if the event no longer holds.
+/// Returns the current name of the repository that a late event is about; `None` if the event no longer holds.
 async fn current_name(repo: &GitHubRepo, told: RepositoryAction) -> Result<Option<RepoName>, IntakeError> {
     Ok(match repo.availability().await? {
         RepositoryAvailability::Available(now) => match told {

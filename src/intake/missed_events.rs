@@ -64,8 +64,8 @@ impl Intake {
 }
 
 impl Intake {
-    /// Ends waiting runs in repositories whose settings have switched all work off. A run at work checks for itself;
-    /// one at a gate has no step that could, until someone answers.
+    /// Ends waiting runs in repositories whose settings have switched all work off. A run that takes steps checks the
+    /// settings itself; a waiting run takes no step until someone answers.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Intake {
     }
 }
 
-/// When to search for labels next.
+/// Schedule of the next search for labels.
 struct LabelSchedule {
     due: Timestamp,
     /// Time to wait if the search is incomplete.

@@ -56,7 +56,8 @@ const DELIVERY_AGE: Duration = Duration::from_secs(3 * 24 * 3600);
 /// Retry interval for deliveries of a suspended installation; they are also retried when the suspension is lifted.
 const SUSPENDED_RETRY: Duration = Duration::from_secs(3600);
 
-/// Wait for an answer that arrives before its gate is open: the gate's text is visible a moment earlier.
+/// Wait before an answer is retried that arrived before its gate was open. The gate's text is visible a moment before
+/// the gate opens.
 const GATE_OPENING: Duration = Duration::from_secs(1);
 
 /// Reads deliveries and turns them into engine requests.
@@ -77,7 +78,7 @@ pub struct Intake {
     pause_notices: tokio::sync::Mutex<pauses::PauseNotices>,
     /// Visit of each run at which its state label was last repaired.
     repaired_labels: tokio::sync::Mutex<BTreeMap<RunId, u64>>,
-    /// Outcomes that could not be saved; saved before another delivery is claimed.
+    /// Outcomes of deliveries that could not be saved. They are saved before another delivery is claimed.
     unsaved_endings: Mutex<Vec<(DeliveryId, DeliveryDisposition)>>,
 }
 
@@ -96,7 +97,7 @@ pub struct IntakeOptions {
 }
 
 /// Maps commands and labels to workflows. A request in free words is the command [`ROUTE`](crate::commands::ROUTE),
-/// whose own workflow chooses further.
+/// whose workflow chooses another workflow.
 pub(crate) struct CommandRouter {
     starts: Vec<(&'static str, CommandSpec)>,
     rows: Vec<CommandSpec>,
@@ -129,7 +130,7 @@ impl CommandRouter {
     }
 }
 
-/// Why a delivery could not be processed now.
+/// Reason why a delivery could not be processed now.
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
     #[error(transparent)]

@@ -17,7 +17,7 @@ use crate::{
 /// Pause state shown in status comments, as far as this process knows.
 #[derive(Default)]
 pub(super) struct PauseNotices {
-    /// Whether the run's status comment says that it is paused.
+    /// By run, whether its status comment says that the run is paused.
     runs: BTreeMap<RunId, bool>,
     /// Time since which nothing is paused.
     over: Option<Timestamp>,
@@ -97,7 +97,8 @@ impl Intake {
         Ok(again)
     }
 
-    /// Updates one run's comment. A run without a comment gets none, because a new comment would send mail.
+    /// Updates one run's status comment. Creates no comment for a run without one, because a new comment would send
+    /// mail.
     async fn update_pause_notice(&self, run: &RunView, since: Option<Timestamp>) -> Result<(), IntakeError> {
         let Some(row) = self.store.installation_registry().repository(run.id.repo).await? else {
             return Ok(());

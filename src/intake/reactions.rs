@@ -17,14 +17,14 @@ use crate::{
     types::{Actor, DeliveryId, Timestamp, UserId},
 };
 
-/// Maximum writes per window that a person without rights can cause: 👎, and answers to `/status` and `/help`. Enough
-/// for honest use, and ten abusers leave an installation most of its writes.
+/// Maximum writes per [`PERSON_WINDOW`] that a person without rights can cause: 👎, and answers to `/status` and
+/// `/help`. Enough for honest use, and ten abusers leave an installation most of its writes.
 const PERSON_WRITES: u32 = 5;
 const PERSON_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct ReactionMemory {
-    /// Unfinished deliveries that already got their 👀; a postponed one gets no second.
+    /// Unfinished deliveries that already got their 👀, so that a postponed delivery gets no second one.
     acknowledged: Mutex<HashSet<DeliveryId>>,
     refused: PersonAllowance,
     asked: PersonAllowance,
@@ -79,7 +79,8 @@ impl Intake {
         }
     }
 
-    /// Whether this person may get another answer that needs no rights. Retries of one delivery count once.
+    /// Whether this person may get another answer to a command that needs no rights. Retries of one delivery count
+    /// once.
     pub(super) fn may_ask(&self, taken: &ClaimedDelivery, who: &Actor) -> bool {
         self.reactions.acknowledged().contains(&taken.id)
             || self.reactions.asked.take(who.id, self.clock.now())

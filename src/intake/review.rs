@@ -133,8 +133,8 @@ impl Intake {
     }
 }
 
-/// Formats a review: comments first, each with its location. Each is a list item, so Markdown opened in one comment
-/// ends with it.
+/// Formats a review: comments first, each with its location. Each comment is a list item, so Markdown that a comment
+/// opens ends with it.
 fn review_text(body: &str, comments: &[LineComment]) -> String {
     let (mut said, mut room, mut told) = (String::new(), ALL_CHARS, 0);
     let full = comments.iter().filter(|comment| !comment.body.trim().is_empty());

@@ -1,7 +1,7 @@
 //! Simulates an event without a delivery.
 //!
-//! Uses the same code as real deliveries, on a copy of the store if it must have no effect. GitHub is only read;
-//! suppressed writes are reported instead.
+//! Uses the same code as real deliveries, on a copy of the store if the simulation must have no effect. GitHub is only
+//! read; suppressed writes are reported instead.
 
 use super::{Intake, IntakeError, events::IssueRef};
 use crate::{

@@ -120,8 +120,8 @@ impl Intake {
         Ok(attempts.into_iter().filter(|attempt| unheard.contains(&attempt.id)).collect())
     }
 
-    /// Fetches missing deliveries, oldest first. A failed one keeps the mark in place while GitHub lists it, but does
-    /// not block others; several failures in a row are an outage and end the sweep.
+    /// Fetches missing deliveries, oldest first. A delivery that cannot be fetched keeps the mark in place while GitHub
+    /// lists it, but does not block other deliveries. Several failures in a row are an outage and end the sweep.
     async fn fetch_deliveries(
         &self,
         missing: Vec<DeliveryAttempt>,

@@ -257,7 +257,8 @@ impl Hub {
         })
     }
 
-    /// Merges a pull request with a merge commit and closes it, after closing the issues that it closes by keyword.
+    /// Merges a pull request with a merge commit. Closes first the issues that the pull request closes by keyword, then
+    /// the pull request.
     pub fn merge(&self, repo: RepoId, pull: IssueNo, user: UserId) -> Result<(), HubError> {
         self.change(|c| c.merge(repo, pull, user))
     }

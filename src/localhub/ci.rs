@@ -142,7 +142,8 @@ impl HubInner {
 }
 
 impl JsonRenderer<'_> {
-    /// The workflow run of this job. A fork may use any branch name.
+    /// Returns the workflow run of this job. A job without a branch is shown with one of our branch names, because a
+    /// fork may use any branch name.
     pub(super) fn workflow_run(&self, repo: RepoId, job: &HubCheckRun) -> Value {
         let branch = job.branch.as_deref().unwrap_or("countersign/issue-1");
         json!({

@@ -25,7 +25,7 @@ impl Hub {
         self.change(|c| c.open_issue(repo, user, title, Some(body.to_owned()), &[]))
     }
 
-    /// Changes the given fields.
+    /// Changes the issue's title and text, each if it is `Some`.
     pub fn edit_issue(
         &self,
         repo: RepoId,

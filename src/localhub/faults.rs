@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{Hub, lock, model::HubState};
 use crate::types::{Oid, RepoId, Timestamp};
 
-/// A fault in REST requests. One with `times` affects that many matching requests; the others last until
+/// A fault in REST requests. A fault with `times` affects that many matching requests; other faults last until
 /// [`Hub::clear_faults`] or the time they name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HubFault {
@@ -23,7 +23,8 @@ pub enum HubFault {
     /// The secondary rate limit: 403 with `Retry-After`, and no effect.
     SecondaryLimit { method: String, path_contains: String, retry_after: Duration, times: u32 },
     /// The secondary limit on content (80 writes a minute on GitHub): more than `most` writes of an installation
-    /// `within` that time are refused in the same way. `lately` starts empty.
+    /// `within` that time are refused like in `SecondaryLimit`. `lately` holds the times of recent writes and starts
+    /// empty.
     FastWrites { most: usize, within: Duration, lately: Vec<Timestamp> },
     /// The connection is closed without a response, after or before the effect.
     Drop { method: String, path_contains: String, after_effect: bool, times: u32 },
@@ -71,7 +72,7 @@ impl HubSnapshot {
 pub(super) struct FaultTarget<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
-    /// Whether it carries an installation token.
+    /// Whether the request carries an installation token.
     pub(super) installation: bool,
     pub(super) now: Timestamp,
 }

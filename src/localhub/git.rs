@@ -70,7 +70,7 @@ pub(super) struct FileDiff {
     pub(super) patch: Option<String>,
 }
 
-/// git with a clean environment.
+/// Returns a git command with a clean environment.
 pub(super) fn git_command(dir: &Path) -> Command {
     // By absolute path: with a bare name the standard library forks instead of spawning, and copying a large process's
     // page tables is most of the cost of a small git command.
@@ -108,8 +108,8 @@ impl BareRepository {
         Ok(git)
     }
 
-    /// Copies the history of a working repository's `HEAD` over git's own transport: without links to it or writes to
-    /// it. Returns the branch name.
+    /// Copies the history of a working repository's `HEAD` with git's own transport, which neither links to that
+    /// repository nor writes to it. Returns the branch name.
     pub(super) fn fetch_head(&self, source: &Path, scratch: &Path) -> Result<String, HubError> {
         let complaint = |message: String| HubGitError { command: "fetch".into(), message };
         // The source may belong to another user; git accepts `safe.directory` only from a file.

@@ -19,7 +19,7 @@ pub(super) struct JsonRenderer<'a> {
     pub(super) hub: &'a HubInner,
 }
 
-/// GitHub's opaque node id. Like most of theirs, ours is readable once decoded.
+/// Returns an opaque node id in GitHub's form. Like most of GitHub's ids, it is readable once decoded.
 pub(super) fn node_id(prefix: &str, id: u64) -> String {
     format!("{prefix}_{}", URL_SAFE_NO_PAD.encode(id.to_be_bytes()))
 }

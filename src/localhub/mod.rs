@@ -99,7 +99,7 @@ pub(crate) struct HubInner {
     requests: Mutex<Vec<HubRequestView>>,
     writes: AtomicUsize,
     faults: Mutex<Vec<HubFault>>,
-    /// Earlier states for lagging reads; empty unless that fault is active.
+    /// Earlier states for lagging reads; empty unless a `ReadsLag` fault is active.
     moments: Mutex<Vec<Arc<faults::HubSnapshot>>>,
     write_watch: WriteWatcher,
     /// Requests of each token in the current hour, for the rate limit headers.
@@ -249,7 +249,8 @@ impl Hub {
 }
 
 impl HubInner {
-    /// Whether mergeability is known, which it is from the second read on.
+    /// Whether a pull request's mergeability is known. As on GitHub, it is known from the second read of the same
+    /// branch heads on.
     fn is_compared(&self, pull: (RepoId, u64), ends: [Oid; 2]) -> bool {
         lock(&self.compared).insert(pull, ends.clone()) == Some(ends)
     }
@@ -267,7 +268,7 @@ impl HubInner {
     }
 }
 
-/// Ignores poisoning: each row is changed completely or not at all.
+/// Locks a mutex. Ignores poisoning, because each row is changed completely or not at all.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{CommentId, InstallationId, Oid, RepoId, RepoName, Role, Timestamp, UserId};
 
-/// First id. All kinds share one counter, so an id of the wrong kind finds nothing.
+/// First id. Objects of all types share one counter, so an id never refers to an object of another type.
 const FIRST_ID: u64 = 1001;
 
 #[derive(Serialize, Deserialize, Clone)]
@@ -50,7 +50,7 @@ impl Default for HubState {
 pub(super) struct HubAccount {
     pub(super) id: UserId,
     pub(super) login: String,
-    /// The App that this account is the bot of.
+    /// App whose bot this account is.
     pub(super) app: Option<u64>,
     pub(super) created_at: Timestamp,
 }
@@ -89,7 +89,7 @@ pub(super) struct HubInstallation {
 pub(super) struct HubToken {
     pub(super) installation: InstallationId,
     pub(super) expires_at: Timestamp,
-    /// Narrower than the installation's if the request asked for that.
+    /// Permissions of the token; fewer than the installation's if the request asked for fewer.
     pub(super) permissions: BTreeMap<String, String>,
     pub(super) repositories: Option<BTreeSet<RepoId>>,
 }

@@ -208,7 +208,7 @@ impl<'a> HubTransaction<'a> {
         }
     }
 
-    /// Finishes what a killed hub left undone.
+    /// Updates the pull requests of branches that moved just before the hub was killed.
     pub(super) fn catch_up(&mut self) -> Result<(), HubError> {
         for MissedBranchMove { repo, branch, from, to, by } in find_missed_branch_moves(self.state, self.hub)
         {
@@ -217,7 +217,7 @@ impl<'a> HubTransaction<'a> {
         Ok(())
     }
 
-    /// After a branch was created, moved or deleted: updates pull requests and queues `push`.
+    /// Updates pull requests and queues `push` after a branch was created, moved or deleted.
     pub(super) fn follow_branch_move(
         &mut self,
         repo: RepoId,

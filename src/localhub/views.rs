@@ -181,8 +181,8 @@ impl Hub {
         lock(&self.0.requests).clone()
     }
 
-    /// Calls `watcher` after every REST request that changed something, before the response is sent: the point where a
-    /// client could crash without knowing. Only the first watcher is kept.
+    /// Calls `watcher` after every REST request that changed something, before the response is sent. At that point a
+    /// client could crash without knowing that its request took effect. Only the first watcher is kept.
     pub fn watch_writes(&self, watcher: impl Fn(&HubRequestView) + Send + Sync + 'static) {
         let _ = self.0.write_watch.set(Box::new(watcher));
     }

@@ -1,4 +1,4 @@
-//! Approval rules of a gate beyond the role, and the approvals so far.
+//! Approval rules of a gate beyond the required role, and the approvals so far.
 
 use super::access_name;
 use crate::{
@@ -33,7 +33,7 @@ pub struct OwnedFiles {
     pub approved: bool,
 }
 
-/// `a`, `a and b`, `a, b and c`.
+/// Joins names with commas and "and": `a`, `a and b`, `a, b and c`.
 pub fn join_names(names: &[String]) -> String {
     match names {
         [] => String::new(),

@@ -12,7 +12,7 @@ use crate::{
 
 #[derive(Debug, Clone)]
 pub struct CheckCard {
-    /// `lld`
+    /// Stage of the run, such as `lld`.
     pub stage: String,
     pub run: RunId,
     /// URL of the run's page, if it is public.
@@ -53,7 +53,7 @@ pub enum CheckRunState {
     Replaced,
 }
 
-/// `countersign / lld`
+/// Returns the name of a stage's check, such as `countersign / lld`.
 pub fn check_name(stage: &str) -> String {
     format!("countersign / {stage}")
 }

@@ -8,7 +8,7 @@ use crate::{
     types::{Actor, Hash, IssueNo, RunId},
 };
 
-/// Characters of a subject, and of each line of a message.
+/// Maximum characters of a subject, and of each line of a message.
 const COLUMNS: usize = 72;
 
 const BODY_CHARS: usize = 3_000;
@@ -21,10 +21,10 @@ const TYPES: [&str; 11] =
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitConvention {
-    /// `Print a total for each week`
+    /// A plain subject, such as `Print a total for each week`.
     #[default]
     Plain,
-    /// `feat: print a total for each week`
+    /// A conventional commit, such as `feat: print a total for each week`.
     Conventional,
 }
 
@@ -118,7 +118,7 @@ pub struct CommitCard {
 /// Message parts of a code commit.
 #[derive(Debug, Clone)]
 pub struct ChangeCommit {
-    /// From [`change_title`].
+    /// Title, as returned by [`change_title`].
     pub title: String,
     /// The drafter's summary of what changes and why.
     pub why: String,

@@ -66,11 +66,11 @@ pub struct CapAmounts {
 pub enum PauseResolution {
     /// A person raises the cap by this amount.
     Raise(MicroUsd),
-    /// Nobody in the thread can: the server allows at most this much per run.
+    /// Nobody in the thread can raise the cap far enough: the server allows at most this much per run.
     AboveServerLimit(MicroUsd),
     /// The run resumes by itself.
     ResumesAt(Timestamp),
-    /// Never: one call may cost more than a cap that nobody in the thread can raise.
+    /// The run cannot resume: one call may cost more than a cap that nobody in the thread can raise.
     Never,
 }
 
@@ -121,7 +121,7 @@ pub fn raise_refused_reply(most: MicroUsd, room: MicroUsd) -> OutboundBody {
     ))
 }
 
-/// The line to paste.
+/// Returns the `/budget` line to paste.
 fn budget_command(amount: MicroUsd) -> String {
     code_block(&format!("/budget +{}", amount.to_exact_dollars()))
 }
@@ -150,7 +150,7 @@ pub struct CostHistory {
 /// The cost line of a status comment.
 #[derive(Debug, Clone)]
 pub struct CostView {
-    /// `design`
+    /// Name of the stage, such as `design`.
     pub stage: String,
     pub history: Option<CostHistory>,
     pub spent: Spending,
@@ -175,7 +175,7 @@ fn history_sentence(stage: &str, CostHistory { runs, p50, p90, billed }: &CostHi
     format!("{before} {range}{notional}.")
 }
 
-/// `$0.31 billed, $1.60 reserved (notional $2.10)`
+/// Formats costs, such as `$0.31 billed, $1.60 reserved (notional $2.10)`.
 pub fn format_spending(sum: &Spending) -> String {
     let mut text = match sum.billed {
         MicroUsd(0) => "$0 billed".to_owned(),

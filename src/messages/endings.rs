@@ -14,13 +14,12 @@ pub struct HaltCard {
     pub at_step: String,
     pub reason: HaltReason,
     pub leftovers: Vec<HaltLeftover>,
-    /// The command that starts it again: `/lld`.
+    /// Command that starts the run again, such as `/lld`.
     pub restart_command: String,
     pub rehearsal: bool,
 }
 
-/// Why a run halted. The words are ours; a provider's or a library's stay on the server, under the
-/// run's id.
+/// Reason why a run halted, in our words. The words of a provider or a library stay on the server, under the run's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HaltReason {
     /// Too many steps without an answer from a person.
@@ -44,7 +43,7 @@ impl HaltReason {
     }
 }
 
-/// Something left after a halt.
+/// Something that remains after a halt: a document, a branch or a pull request.
 #[derive(Debug, Clone)]
 pub enum HaltLeftover {
     /// The document on the branch.

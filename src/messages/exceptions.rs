@@ -6,13 +6,13 @@ use crate::{
     types::{Hash, Role, RunId, Timestamp, Verb, Verdict},
 };
 
-/// Characters of the tests' diff.
+/// Maximum characters of the tests' diff.
 const DIFF_CHARS: usize = 30_000;
 
 #[derive(Debug, Clone)]
 pub struct ExceptionCard {
     pub run: RunId,
-    /// The requested files; empty if the drafter requests other tests.
+    /// The requested files; empty if the drafter requests other tests instead.
     pub paths: Vec<String>,
     /// Diff between the locked tests and the requested ones.
     pub diff: Option<String>,
@@ -83,7 +83,8 @@ pub fn exception_reminder(card: &ExceptionCard, url: &str) -> OutboundBody {
     ))
 }
 
-/// Returns the sentence for the pull request and the report that names who allowed `document`.
+/// Returns the sentence for the pull request and the report. It says what was allowed, by whom and when; `document` is
+/// the document with the new tests.
 pub fn exception_sentence(paths: &[String], document: Hash, by: &str, at: Timestamp) -> String {
     let by = by.replace('`', "'");
     let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", path.replace('`', "'"))).collect();

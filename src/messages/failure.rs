@@ -1,5 +1,5 @@
-//! Explains failed model calls and reviews without a verdict, in our words, with the fix. Of the provider's text only
-//! an error's name appears.
+//! Explains failed model calls and reviews without a verdict, in our words, with the fix. The provider's text is not
+//! shown, except for an error's name.
 
 use serde::{Deserialize, Serialize};
 

@@ -24,7 +24,7 @@ const RATIONALE_CHARS: usize = 1_500;
 const REASON_LINES: usize = 3;
 /// Maximum findings shown unfolded.
 const MOST_TABLE_ROWS: usize = 5;
-/// Findings whose detail is shown here; the review log has all.
+/// Maximum findings whose detail is shown here; the review log has all details.
 const MOST_DETAILS: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
 const DIFF_CHARS: usize = 6_000;
@@ -37,14 +37,14 @@ const MOST_EXECUTED: usize = 30;
 
 #[derive(Debug, Clone)]
 pub struct GateCard {
-    /// `lld`
+    /// Stage of the document, such as `lld`.
     pub stage: String,
     pub state: GateState,
     /// Whether no review follows.
     pub skips_review: bool,
     pub provenance: Provenance,
     pub round: u32,
-    /// Why a verdict is missing.
+    /// Reason why a verdict is missing.
     pub inconclusive: Option<InconclusiveReason>,
     /// The reviewer's text.
     pub rationale: String,
@@ -80,9 +80,9 @@ pub struct GateCard {
     pub approvals: Option<ApprovalProgress>,
     /// Login of the person whose edit of this comment Countersign undid.
     pub edited_by: Option<String>,
-    /// Diff of the issue's edit that kept the approved text from replacing it.
+    /// Diff of an edit of the issue, because of which the approved text did not replace the issue's text.
     pub issue_diff: Option<String>,
-    /// Why approval is needed although the settings don't require it.
+    /// Reason why approval is needed although the settings don't require it.
     pub reason: Option<GateReason>,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
@@ -149,7 +149,7 @@ impl AuthorshipNote {
 #[derive(Debug, Clone)]
 pub enum GateState {
     Waits(ApproveLine),
-    /// Open, but the hash has changed since it was posted.
+    /// Open, but the hash has changed since the comment was posted.
     WaitsWithNewLine(ApproveLine),
     /// Somebody answered.
     Answered {
@@ -157,7 +157,7 @@ pub enum GateState {
         by: String,
         at: Timestamp,
     },
-    /// A person committed their own version; the diff to ours.
+    /// A person committed their own version; contains the diff between our version and theirs.
     Replaced(String),
     /// Closed without an answer, with the reason in our words.
     Ended(String),
@@ -191,7 +191,7 @@ impl GateState {
         })
     }
 
-    /// Returns the predicate for the headline.
+    /// Returns the headline's predicate, such as `was accepted`.
     fn headline(&self) -> &'static str {
         match self {
             Self::Waits(_) | Self::WaitsWithNewLine(_) => "waits for a person",
@@ -360,7 +360,7 @@ fn review_parts(card: &GateCard) -> Vec<String> {
     parts
 }
 
-/// Returns the reminder, posted once.
+/// Returns the reminder of an open gate, which is posted once.
 pub fn gate_reminder(card: &GateCard, gate_url: &str) -> OutboundBody {
     let stage = stage_name(&card.stage);
     let mut parts = vec![format!("### ⏰ The {stage} still waits for a person"), decision_text(card)];
@@ -369,12 +369,12 @@ pub fn gate_reminder(card: &GateCard, gate_url: &str) -> OutboundBody {
     OutboundBody::frame(rehearsal_banner(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-/// Returns why the run ends.
+/// Returns the reason for ending a run whose gate nobody answered for `days` days.
 pub fn gate_expired_reason(days: u32) -> String {
     format!("Nobody decided within {}, so the run ended.", count(days as usize, "day", "days"))
 }
 
-/// Returns the approval rules beyond the role.
+/// Returns the gate's approval rules beyond the required role, if an approval is still awaited.
 fn required_approvals(card: &GateCard) -> Option<String> {
     let passes = matches!(card.provenance.verdict, None | Some(Verdict::Approved));
     let waits = card.state.is_open() && passes;
@@ -405,8 +405,8 @@ fn headline(card: &GateCard) -> String {
     format!("### {sign} {verdict}: the {stage} {predicate}{open}{why}")
 }
 
-/// Returns what to type and who may, or the outcome. Only a complete line gets a code block, which has a copy button:
-/// a copied placeholder would count as text.
+/// Returns the outcome of a closed gate; for an open gate, what to type and who may do so. Only a complete line gets a
+/// code block, which has a copy button, because a copied placeholder would count as text.
 fn decision_text(card: &GateCard) -> String {
     let role = access_name(Role::Write);
     let line = match &card.state {

@@ -9,18 +9,18 @@ use crate::{
     types::IssueNo,
 };
 
-/// Lists truncate longer titles; GitHub's limit is 256.
+/// Maximum characters of a filed issue's title. GitHub allows 256, but its lists truncate longer titles.
 const TITLE_CHARS: usize = 200;
-/// Together with `BEFORE_CHARS` this fits into one issue.
+/// Maximum characters of a filed issue's text. Together with `BEFORE_CHARS` it fits into one issue.
 const TEXT_CHARS: usize = 45_000;
 const BEFORE_CHARS: usize = 15_000;
 
 /// Origin of a filed issue.
 #[derive(Debug, Clone)]
 pub enum IssueOrigin {
-    /// A new issue; the origin stays unchanged.
+    /// The filed issue is new and refers to this issue, which stays unchanged.
     From(IssueNo),
-    /// Replaces this title and text.
+    /// The filed issue replaces this title and text of the rough issue.
     InPlaceOf(String, String),
 }
 

@@ -28,7 +28,8 @@ pub const DONE: LabelView = label("countersign:done", "0e8a16", "Countersign has
 pub const STOPPED: LabelView =
     label("countersign:stopped", "cfd3d7", "Countersign stopped before it finished");
 
-/// State labels. An issue has one while a person must decide or after its runs ended, and none while a run works.
+/// State labels. An issue has one of them while a person must decide or after its runs ended. It has none of them while
+/// a run works.
 pub const STATES: [LabelView; 3] = [NEEDS_YOU, DONE, STOPPED];
 
 /// Label that earlier versions used while a run worked.
@@ -42,7 +43,7 @@ pub fn trigger_description(about: &str) -> String {
     outbound::plain_line(&format!("Put on an issue: Countersign will {about}"), LONGEST_DESCRIPTION)
 }
 
-/// GitHub's limit in characters.
+/// Maximum characters of a label's description on GitHub.
 const LONGEST_DESCRIPTION: usize = 100;
 
 #[cfg(test)]

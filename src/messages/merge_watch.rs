@@ -32,7 +32,7 @@ pub enum CiGiveUpReason {
     FailsOnBase,
     /// The drafter saw the failures and left the code as it is.
     LeftByDrafter,
-    /// Maximum number of fixes in total.
+    /// The maximum number of fixes in total is reached.
     FixLimit(u32),
     ConsecutiveFixLimit(u32),
     /// The same checks failed after this many fixes.
@@ -148,7 +148,7 @@ pub enum PushObstacle {
     Rewritten(String),
     /// Somebody merged the base into the branch; the change was not tested with it.
     Updated { branch: String, base: String },
-    /// A sentence of ours.
+    /// Another obstacle, as a sentence in our words.
     Other(String),
 }
 

@@ -1,8 +1,9 @@
-//! Every sentence we post. Typed values in, a [`OutboundBody`] (or a title, a commit message, a file) out.
+//! Every sentence we post. The functions here take typed values and return an [`OutboundBody`], a title, a commit
+//! message or a file.
 //!
-//! The frames here are ours; whatever a model, a provider or a person wrote goes through the
-//! outbound filter on its way in. No line of a frame begins with a command outside code, so that no
-//! bot, ours included, obeys us; nobody is mentioned.
+//! The frames are our own text. Text by a model, a provider or a person passes the outbound filter before it is
+//! inserted. Outside code, no line of a frame begins with a command, so that no bot obeys us, not even ours. No frame
+//! mentions anybody.
 //!
 //! [`OutboundBody`]: crate::github::outbound::OutboundBody
 
@@ -98,7 +99,7 @@ use crate::{
 pub struct ApproveLine {
     pub stage: String,
     pub subject: Hash,
-    /// Options of the approval; each has its own line.
+    /// Options of the approval; each has its own line to paste.
     pub options: Vec<String>,
     /// Verb other than `approve`, with its text.
     pub other_verb: Option<(Verb, String)>,
@@ -115,7 +116,8 @@ impl ApproveLine {
         Self { stage: stage.to_owned(), subject, options: ways.to_vec(), other_verb: None }
     }
 
-    /// `/approve lld 3f9c2ab1d4e7`, `/approve issue in-place 3f9c2ab1d4e7`, `/override 3f9c2ab1d4e7 REASON` or `/retry lld`.
+    /// Returns the lines to paste, one per option: `/approve lld 3f9c2ab1d4e7`, `/approve issue in-place 3f9c2ab1d4e7`,
+    /// `/override 3f9c2ab1d4e7 REASON` or `/retry lld`.
     pub fn texts(&self) -> Vec<String> {
         let (stage, hash) = (outbound::plain_line(&self.stage, 20), self.subject.short());
         let (verb, text) = self.other_verb.as_ref().map_or((Verb::Approve, ""), |(verb, text)| (*verb, text));
@@ -185,7 +187,7 @@ pub enum Author {
 }
 
 impl Author {
-    /// `` `o3` (openai) ``; without the family if the name begins with it.
+    /// Returns the author as in `` `o3` (openai) ``; without the family if the name begins with it.
     fn text(&self) -> String {
         match self {
             Self::Model { served: None, .. } => "an unidentified model".to_owned(),
@@ -261,7 +263,7 @@ fn verdict_sign(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Name of a stage's document in sentences: `design` for `lld`.
+/// Returns the name of a stage's document in sentences: `design` for `lld`.
 pub fn stage_name(stage: &str) -> String {
     match stage {
         "lld" => "design".to_owned(),
@@ -270,7 +272,7 @@ pub fn stage_name(stage: &str) -> String {
     }
 }
 
-/// `write access`, as GitHub's settings call it.
+/// Returns a role's name as in GitHub's settings, such as `write access`.
 fn access_name(role: Role) -> String {
     format!("{role} access")
 }
@@ -401,7 +403,7 @@ mod tests {
         assert_eq!(folds, 0, "a fold is left open");
     }
 
-    /// `outside` is the line without its inline code.
+    /// Asserts that a line has no effect. `outside` is the line without its inline code.
     fn assert_line_is_inert(line: &str, outside: &str) {
         let command =
             line.trim_start().strip_prefix('/').is_some_and(|rest| rest.starts_with(char::is_alphabetic));

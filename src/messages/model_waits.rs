@@ -12,9 +12,9 @@ use crate::{
 #[serde(rename_all = "snake_case")]
 pub enum ModelWaitReason {
     Busy,
-    /// Unreachable, or it dropped the connection.
+    /// The provider is unreachable or dropped the connection.
     Unavailable,
-    /// It did not answer in time.
+    /// The provider did not answer in time.
     Slow,
     /// The account has no quota or credit left.
     UsedUp,
@@ -30,9 +30,9 @@ pub enum ModelWaitReason {
 #[derive(Debug, Clone)]
 pub struct ModelWait {
     pub reason: ModelWaitReason,
-    /// `drafter`
+    /// Role of the model in the run, such as `drafter`.
     pub role: String,
-    /// `gemini:pro`
+    /// Provider and model, such as `gemini:pro`.
     pub spec: String,
     /// Time of the next attempt.
     pub until: Timestamp,
@@ -87,8 +87,8 @@ impl ModelWait {
     }
 }
 
-/// First words of a status comment while the operator pauses all work. They are read back, so earlier versions' wording
-/// must match, too.
+/// First words of a status comment while the operator pauses all work. We also find the pause line by them, so they
+/// must match the lines that earlier versions wrote.
 const PAUSE_LINE: &str = "> ⏸️ **Paused** by ";
 
 /// Beginnings of the headline of an ended run.
@@ -142,13 +142,13 @@ fn provider_prefix(spec: &str) -> &str {
     spec.split(':').next().unwrap_or(spec)
 }
 
-/// `14:05 UTC`
+/// Formats a time as in `14:05 UTC`.
 fn format_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{} UTC", text.get(11..16).unwrap_or(&text))
 }
 
-/// `2026-03-02 14:05 UTC`
+/// Formats a time as in `2026-03-02 14:05 UTC`.
 pub(super) fn format_day_and_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{} {}", text.get(..10).unwrap_or_default(), format_time(at))

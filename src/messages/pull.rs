@@ -23,9 +23,9 @@ pub enum Acceptance {
     Overridden { by: String, at: Timestamp, reason: String },
     /// By a person, without a review.
     Unreviewed { by: String, at: Timestamp },
-    /// By the reviewer's APPROVED alone.
+    /// By the reviewer's APPROVED, because the settings require no human approval.
     Policy,
-    /// By APPROVED alone, because somebody waived the required approval.
+    /// By the reviewer's APPROVED, because somebody waived the required human approval.
     Waived { by: String, reason: String },
 }
 
@@ -74,7 +74,7 @@ impl Acceptance {
     }
 }
 
-/// `Design for #42: Read the config from a file`
+/// Returns the title of a pull request, such as `Design for #42: Read the config from a file`.
 pub fn pull_title(stage: &str, issue: IssueNo, title: &str) -> String {
     format!("{} for #{issue}: {}", capitalize(&stage_name(stage)), inert_subject(title, 180))
 }
@@ -90,7 +90,7 @@ pub struct Provenance {
     pub reviewer: Author,
     /// `None` until it is accepted.
     pub acceptance: Option<Acceptance>,
-    /// The approved hash, which covers more than the document.
+    /// The approved hash, which covers other files as well as the document.
     pub subject: Option<Hash>,
     /// Head of the audit chain after the approval.
     pub audit: Option<Hash>,
@@ -100,7 +100,7 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// `` Drafted by `opus`, reviewed by `gemini` ``
+    /// Names both models, such as `` Drafted by `opus`, reviewed by `gemini` ``.
     pub(super) fn models(&self) -> String {
         let reviewed = match self.reviewer {
             Author::Nobody => String::new(),
@@ -109,7 +109,7 @@ impl Provenance {
         format!("Drafted by {}{reviewed}", self.drafter.text())
     }
 
-    /// Returns the table of facts, after `rows`.
+    /// Returns the table of facts, beginning with `rows`.
     pub(super) fn table(&self, mut rows: Vec<(String, String)>) -> String {
         let hash = |hash: &Hash| format!("`{hash}`");
         let facts = [
@@ -191,7 +191,7 @@ pub struct RoundLog {
     pub round: u32,
     pub document: Hash,
     pub verdict: Verdict,
-    /// The reviewer's reason, or ours without a verdict.
+    /// The reviewer's reason, or our reason for the missing verdict.
     pub why: String,
     pub drafter: Author,
     pub reviewer: Author,
@@ -207,7 +207,7 @@ pub struct ReviewLog {
     pub provenance: Provenance,
 }
 
-/// Returns the review log, the file next to the document with each round and each finding's end.
+/// Returns the review log: the file next to the document with each round and the final status of each finding.
 pub fn review_log(log: &ReviewLog) -> String {
     let Provenance { run, document, rehearsal: rehearses, .. } = log.provenance;
     let mut out = format!(
@@ -248,7 +248,7 @@ pub fn review_log(log: &ReviewLog) -> String {
     OutboundBody::frame(out).as_str().to_owned()
 }
 
-/// Returns the table of findings and their ends.
+/// Returns the table of findings with their final status.
 fn findings_table(findings: &[Finding]) -> String {
     let mut out = "| | Round | Severity | Place | Finding | End |\n|---|--:|---|---|---|---|\n".to_owned();
     for finding in findings {

@@ -14,7 +14,7 @@ const ANSWER_CHARS: usize = 500;
 pub struct QuestionView {
     pub text: String,
     pub default: String,
-    /// Text and author.
+    /// Text and author of the answer.
     pub answer: Option<(String, String)>,
 }
 

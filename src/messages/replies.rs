@@ -19,7 +19,7 @@ pub struct HelpRow {
     pub label: Option<String>,
 }
 
-/// Reply to a hash of another version.
+/// Reply to an approval whose hash belongs to another version.
 pub fn stale_hash_reply(line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!(
         "Nothing was approved: that hash belongs to another version. To accept the current version:\n\n{}",
@@ -30,8 +30,9 @@ pub fn stale_hash_reply(line: &ApproveLine) -> OutboundBody {
 /// Maximum characters of a diff.
 pub const DIFF_CHARS: usize = 6_000;
 
-/// Reply to an approval whose other content changed: `files` changed on the default branch as in the diff, or other
-/// people changed files on the document's branch. Without a line, the gate needs an override.
+/// Reply to an approval that also covers other files, some of which changed. `files` changed on the default branch, as
+/// in `diff`; `theirs` are changes by other people on the document's branch. Without a `line`, the gate needs an
+/// override.
 pub fn changed_files_reply(
     (files, diff): (&[String], &str),
     theirs: &[ChangedPath],
@@ -71,7 +72,7 @@ pub fn abandoned_branch_comment(branch: &str, follows: &str, pull_url: &str) -> 
     ))
 }
 
-/// Reply to a bare approval written too early, or after `touched_by` edited the gate comment.
+/// Reply to an approval without a hash that came too early, or after `touched_by` edited the gate comment.
 pub fn too_soon_reply(line: &ApproveLine, touched_by: Option<&str>) -> OutboundBody {
     let why = match touched_by {
         Some(login) => {
@@ -89,7 +90,7 @@ pub fn unattested_draft_reply(why: &InconclusiveReason) -> OutboundBody {
     frame_reply(&why.sentence())
 }
 
-/// Reply to a pull request review that does not cover the open gate.
+/// Reply to an approving pull request review, if the pull request does not have the open gate's version yet.
 pub fn review_not_counted_reply(line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!(
         "Nothing was approved: your review is of the pull request, which does not have this version yet. To accept \
@@ -114,7 +115,7 @@ pub fn wrong_option_reply(verb: Verb, line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!("Nothing was accepted: {why}. {how}"))
 }
 
-/// Reply to a bare approval while several gates are open.
+/// Reply to an approval without a hash while several gates are open.
 pub fn ambiguous_gate_reply(lines: &[ApproveLine]) -> OutboundBody {
     let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
     frame_reply(&format!("Several decisions are open here. Write the line you mean:\n\n{}", all.join("\n\n")))
@@ -187,7 +188,8 @@ pub fn merge_answers(new: &[OutboundBody], before: &str) -> OutboundBody {
     OutboundBody::from_posted(new.iter().copied().chain(kept).collect::<Vec<_>>().join(ANSWER_SEPARATOR))
 }
 
-/// Reply to a comment that is only a command, but formatted: the plain line, or the lines of the open gates.
+/// Reply to a comment that is only a command, but formatted as Markdown. Shows the plain command, or the lines to paste
+/// for the open gates.
 pub fn not_plain_text_reply(command: &str, lines: &[ApproveLine]) -> OutboundBody {
     let blocks = match lines {
         [] => code_block("", command, 1_000),
@@ -259,7 +261,7 @@ pub fn no_findings_reply() -> OutboundBody {
     frame_reply("There is no finding to settle: no active run here has findings.")
 }
 
-/// Reply if several runs have the finding; each run counts from F1.
+/// Reply if several runs have a finding with this id, because each run numbers its findings from F1.
 pub fn ambiguous_finding_reply() -> OutboundBody {
     frame_reply(
         "Several active runs here have a finding with this number. Wait until one ends, or `/stop` it.",
@@ -318,9 +320,9 @@ pub struct RunStatusRow {
     pub run: RunId,
     pub workflow: String,
     pub status: &'static str,
-    /// `Adversarial review`
+    /// Title of the step, such as `Adversarial review`.
     pub step: String,
-    /// Why it waits or ended, in our words.
+    /// Reason why the run waits or ended, in our words.
     pub why: Option<String>,
 }
 
@@ -352,7 +354,7 @@ fn status_words(status: &str) -> &str {
     }
 }
 
-/// Reply to a bare approval after the issue was edited.
+/// Reply to an approval without a hash after the issue was edited.
 pub fn issue_changed_reply(diff: &str, line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!(
         "The issue was edited after this document was posted, so nothing was approved yet:\n\n{}\n\nIf the document \

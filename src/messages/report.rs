@@ -13,16 +13,16 @@ use crate::{
     types::{IssueNo, count},
 };
 
-/// Maximum lines and characters of the drafter's text.
+/// Maximum lines of the drafter's text; `WHY_CHARS` is the maximum of its characters.
 const WHY_LINES: usize = 10;
 const WHY_CHARS: usize = 2_000;
 const FACT_CHARS: usize = 4_000;
 
-/// Maximum lines below "For your review", and paths in one of them.
+/// Maximum lines below "For your review"; `MOST_PATHS` is the maximum of paths in one line.
 const REVIEW_LINES: usize = 12;
 const MOST_PATHS: usize = 5;
 
-/// Maximum unfolded lines in the gate comment: evidence, and points to review.
+/// Maximum unfolded lines of evidence in the gate comment; `GATE_REVIEW_LINES` is that of points to review.
 const GATE_EVIDENCE_LINES: usize = 2;
 const GATE_REVIEW_LINES: usize = 4;
 
@@ -33,7 +33,7 @@ const PATCH_CHARS: usize = 12_000;
 pub struct ChangeReport {
     pub issue: IssueNo,
     pub title: String,
-    /// What it does and why, in the drafter's words.
+    /// The drafter's text about what the change does and why.
     pub why: String,
     /// Whether the change has no code.
     pub only_documents: bool,
@@ -55,7 +55,7 @@ pub struct ProofLine {
     pub requirements: Vec<String>,
     pub test: String,
     pub file: String,
-    /// Result without the code.
+    /// Result of the test without the change's code.
     pub red: &'static str,
 }
 
@@ -66,7 +66,7 @@ pub struct ChangeCard {
     pub provenance: Provenance,
     /// Open findings.
     pub findings: Vec<Finding>,
-    /// Files that others have on the branch.
+    /// Files that other people changed on the branch.
     pub others: Vec<ChangedPath>,
     /// Files that a build or CI runs automatically.
     pub executed: Vec<String>,
@@ -141,8 +141,8 @@ impl ChangeReport {
         self.evidence.review.iter().map(|text| clean_fact(text)).collect()
     }
 
-    /// Returns title, main evidence and points to review; the rest is folded. If findings are shown above, all lists
-    /// are folded.
+    /// Returns title, main evidence and points to review; the rest is folded. Pass false for `unfolded` to fold all
+    /// lists, if findings are shown above them.
     pub(super) fn gate_summary(&self, unfolded: bool) -> String {
         let (shown, review) = (self.evidence_lines(), self.review_lines());
         let split = |lines: &[String], most: usize| {

@@ -15,14 +15,14 @@ const PASTED_CHARS: usize = 2000;
 /// Maximum characters of an answer to a question.
 const ANSWER_CHARS: usize = 6000;
 
-/// A kind of request to choose from.
+/// A workflow or skill that a person can choose for a request.
 #[derive(Debug, Clone)]
 pub struct RouteOffer {
     pub skill: String,
     pub description: String,
     /// Command that starts the same workflow.
     pub usage: &'static str,
-    /// In thousandths; 0 if the model did not name it.
+    /// The model's confidence in thousandths; 0 if the model did not name this offer.
     pub confidence: u16,
 }
 
@@ -38,7 +38,7 @@ pub struct RouteCard {
     pub reasoning: String,
     /// Open points of the request.
     pub missing: Vec<String>,
-    /// Why no model's answer could be used, in our words.
+    /// Reason why no model's answer could be used, in our words.
     pub fell_back: Option<String>,
     /// Skills of the repository that cannot be used: path, line, why.
     pub faults: Vec<(String, Option<usize>, String)>,
@@ -211,7 +211,7 @@ pub fn route_not_allowed_reply(skill: &str, usage: &str, needs: Role) -> Outboun
     ))
 }
 
-/// Reply where routing is switched off.
+/// Reply to a free-text request if routing is switched off.
 pub fn routing_disabled_reply() -> OutboundBody {
     frame_reply("Free-text requests are switched off here. `/help` lists the commands.".to_owned())
 }
@@ -220,9 +220,9 @@ pub fn routing_disabled_reply() -> OutboundBody {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConflictingRunState {
     AtWork,
-    /// It waits for a person.
+    /// The run waits for a person.
     Asking,
-    /// It started after the request was written, and has ended.
+    /// The run started after the request was written, and has ended.
     Over,
 }
 

@@ -8,7 +8,7 @@ use crate::{
 /// Maximum characters of a topic.
 const TOPIC_CHARS: usize = 120;
 
-/// GitHub answered and found nothing.
+/// Note that GitHub answered and found nothing.
 pub fn nothing_found_note(topic: &str, stars: u32) -> String {
     format!(
         "nothing was found for “{}” among public repositories with at least {stars} stars",
@@ -16,17 +16,17 @@ pub fn nothing_found_note(topic: &str, stars: u32) -> String {
     )
 }
 
-/// No model planned the search.
+/// Note that no model planned the search.
 pub fn not_planned_note(why: &str) -> String {
     format!("searched with the topic's own words, because no model planned the search: {why}")
 }
 
-/// No model planned another search.
+/// Note that no model planned another search.
 pub fn no_further_search_note(why: &str) -> String {
     format!("stopped searching, because no model could plan another search: {why}")
 }
 
-/// A later search failed.
+/// Note that a later search failed.
 pub fn further_search_failed_note() -> String {
     "a later search failed, so the brief covers only earlier results; the server's log has the reason"
         .to_owned()
@@ -48,7 +48,7 @@ pub fn unread_pages_notes(refused: &[(String, String)], homes: usize) -> Vec<Str
     all
 }
 
-/// GitHub did not search the repository's files.
+/// Note that GitHub did not search the repository's files.
 pub fn files_not_searched_note(name: &str) -> String {
     format!(
         "only the README of {} was read, because GitHub did not search its files",
@@ -56,12 +56,12 @@ pub fn files_not_searched_note(name: &str) -> String {
     )
 }
 
-/// The search failed.
+/// Returns the reason for ending a run whose search failed.
 pub fn search_failed_reason(why: &str) -> String {
     format!("The search failed: {why}")
 }
 
-/// The search waits for GitHub's rate limit.
+/// Returns the reason why a search waits for GitHub's rate limit.
 pub fn search_rate_limit_reason(until: Timestamp) -> String {
     format!("GitHub limits searches until {until}; the run resumes then")
 }

@@ -18,7 +18,7 @@ const DRAFT_CHARS: usize = 45_000;
 
 #[derive(Debug, Clone)]
 pub struct StatusView {
-    /// `lld`
+    /// Workflow of the run, such as `lld`.
     pub workflow: String,
     pub run: RunId,
     /// URL of the run's page, if it is public.
@@ -28,7 +28,7 @@ pub struct StatusView {
     pub rehearsal: bool,
     pub state: RunDisplayState,
     pub step: StepPosition,
-    /// Result, once it is done.
+    /// Result of the stage, once it is done.
     pub result: StageResult,
     /// The other finished or active stages, oldest first.
     pub others: Vec<(String, RunDisplayState, StageResult)>,
@@ -90,7 +90,7 @@ pub struct RoundLine {
 
 #[derive(Debug, Clone)]
 pub enum RunWaitReason {
-    /// A person's decision at a gate. Without APPROVED it needs an override.
+    /// A person's decision at a gate. Without the verdict APPROVED, it needs an override.
     Decision {
         /// `None` before the review.
         verdict: Option<Verdict>,
@@ -108,10 +108,10 @@ pub enum RunWaitReason {
 
 #[derive(Debug, Clone)]
 pub struct DraftView {
-    /// `LLD-042.md`, if it is published as a file.
+    /// File name such as `LLD-042.md`, if the document is published as a file.
     pub path: Option<String>,
     pub text: String,
-    /// The file on the branch.
+    /// URL of the file on the branch.
     pub url: Option<String>,
 }
 
@@ -283,7 +283,7 @@ fn headline(view: &StatusView) -> String {
     format!("### {} {}: {words}", view.state.sign(), inline_text(&view.workflow, 30))
 }
 
-/// Returns one line per stage, this one last.
+/// Returns one line per stage: the other stages, this stage, and the next one if it starts automatically.
 fn stage_lines(view: &StatusView) -> String {
     let line = |state: RunDisplayState, workflow: &str, says: &str| {
         format!("- {} **{}**{says}", state.sign(), capitalize(&stage_name(workflow)))
@@ -314,7 +314,7 @@ fn next_step(view: &StatusView) -> Option<String> {
 }
 
 impl StepPosition {
-    /// `Step 6 of 11: write the code (2 min)`
+    /// Returns the line of the current step, such as `Step 6 of 11: write the code (2 min)`.
     fn line(&self) -> String {
         let Self { title, number, of, minutes } = self;
         let mut chars = title.chars();
@@ -325,7 +325,7 @@ impl StepPosition {
 }
 
 impl StageResult {
-    /// `approved by sam, 2 rounds, $0.42 billed ([result](…))`
+    /// Returns the result in words, such as `approved by sam, 2 rounds, $0.42 billed ([result](…))`.
     fn text(&self) -> String {
         let accepted = match &self.accepted {
             Some(Acceptance::Approved { by, .. }) => format!("approved by {}", inline_text(by, 300)),

@@ -1,10 +1,10 @@
 //! Restricts the files and TCP ports a child can access, with Landlock, and refuses the few system calls Landlock does
 //! not cover, with seccomp.
 //!
-//! Both bind the calling thread and everything it starts, permanently. So a confined child is started from a thread
+//! Both restrict the calling thread and everything it starts, permanently. So a confined child is started from a thread
 //! made for it, and our other threads stay unrestricted. If the kernel lacks support, the child is not started. A
-//! confined child also has no capabilities: with root's, it could read the environment of every process, including
-//! ours.
+//! confined child also has no capabilities: with root's capabilities, it could read the environment of every process,
+//! including ours.
 //!
 //! Not restricted: UDP, and which host a TCP port belongs to. [`missing_protections`] lists what an older kernel does
 //! not restrict.
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Access of a child, in addition to reading the system paths.
 #[derive(Debug, Clone, Default)]
 pub struct Confinement {
-    /// Files, and directories with their contents, that it may read and execute. Those that can't be opened are
+    /// Files, and directories with their contents, that the child may read and execute. Paths that can't be opened are
     /// skipped.
     pub read: Vec<PathBuf>,
     /// Files and directories that it may also write. They must exist.
@@ -25,20 +25,20 @@ pub struct Confinement {
     pub calls: SyscallPolicy,
 }
 
-/// Which system calls to refuse; depends on what else restricts the child.
+/// System calls to refuse, depending on what else restricts the child.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SyscallPolicy {
     /// A trusted program that runs as our own user.
     #[default]
     Program,
-    /// Untrusted code in its own namespaces. It may use the network there, which it shares with nobody.
+    /// Untrusted code in its own namespaces. It may use its own network namespace, which no other process shares.
     Isolated,
-    /// Untrusted code under its own user, without any socket.
+    /// Untrusted code under its own user. It may not open any socket.
     Alone,
 }
 
-/// Readable and executable by every program. Only those parts of `/etc` that name resolution, certificates and the
-/// linker need: the rest may hold our settings, or keys and passwords.
+/// Paths that every program may read and execute. Of `/etc`, only the parts for name resolution, certificates and the
+/// linker are listed, because the rest may contain our settings, keys or passwords.
 pub const SYSTEM_PATHS: &[&str] = &[
     "/usr",
     "/bin",
@@ -83,7 +83,7 @@ pub const SYSTEM_PATHS: &[&str] = &[
     "/etc/crypto-policies",
 ];
 
-/// Readable and writable by every program. No terminal, since it would be the operator's.
+/// Devices that every program may read and write. A terminal is not listed, since it would be the operator's.
 pub const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Checks, once, whether this machine can confine a child; `Err` holds the reason.
@@ -104,7 +104,7 @@ fn probe_kernel() -> &'static Result<(i32, bool), String> {
     TRIED.get_or_init(kernel::try_out)
 }
 
-/// Protections that later Landlock versions added, with the first version.
+/// Protections that later Landlock versions added, each with the first version that has it.
 const LATER_PROTECTIONS: &[(i32, &str)] = &[
     (3, "emptying files that it may not write (Linux 6.2)"),
     (4, "connecting to any TCP port, those of this machine's services included (Linux 6.7)"),
@@ -137,14 +137,14 @@ mod kernel {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
     use crate::proc::seccomp::refuse_on_this_thread;
 
-    /// No filter exists for other architectures.
+    /// Always fails, because this processor architecture has no filter.
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
     fn refuse_on_this_thread(_: SyscallPolicy) -> Result<(), Box<dyn std::error::Error>> {
         Err("no filter for this processor architecture".into())
     }
 
     const NEEDED: ABI = ABI::V1;
-    /// Highest Landlock version we use, as far as the kernel supports it.
+    /// Highest Landlock version we use. An older kernel enforces only what it supports.
     const WANTED: ABI = ABI::V9;
 
     /// Confines the calling thread and everything it starts, permanently. If this machine cannot filter system calls,

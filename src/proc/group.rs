@@ -14,12 +14,12 @@ use super::{
     processes::{ProcessTree, ProcessUsage, StartedChild, signal_each},
 };
 
-/// Interval between measurements of a child's memory. Each reads all of `/proc`, which takes a millisecond or two. A
-/// child must be gone within two seconds of exceeding its limit.
+/// Interval between measurements of a child's memory. Each measurement reads all of `/proc`, which takes a millisecond
+/// or two. A child must be gone within two seconds of exceeding its limit.
 const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
 
 /// Maximum checks for descendants after SIGKILL, before we give up. Checks are 1 ms apart at first, then 20 ms. Most
-/// processes end at once, on a busy machine after seconds; one stuck in the kernel may take longer.
+/// processes end at once, or within seconds on a busy machine. A process stuck in the kernel may take longer.
 const CHILD_KILL_LOOKS: u32 = 500;
 const MOST_BETWEEN: Duration = Duration::from_millis(20);
 
@@ -45,13 +45,13 @@ pub(super) struct ChildGroup {
     tree: ProcessTree,
 }
 
-/// A child that was not waited for yet. Until then its process group id cannot be reused, so a signal never hits a
-/// stranger.
+/// A child that was not waited for yet. Until then its process group id cannot be reused, so a signal never reaches
+/// another process.
 struct RunningChild {
     child: Child,
     pid: Option<Pid>,
     tree: ProcessTree,
-    /// Kept until all processes have ended.
+    /// Record of the child, kept until all its processes have ended.
     record: Option<ChildRecord>,
     kill_delay: Duration,
     _started: Option<StartedChild>,
@@ -101,7 +101,7 @@ impl ChildGroup {
         Ok((status, read))
     }
 
-    /// Returns once the child and its descendants exceed a limit. Never returns if no limit is given.
+    /// Returns once the child and its descendants exceed a limit. Never returns if neither limit is set.
     pub(super) fn wait_for_overuse(
         &self,
         memory: Option<u64>,
@@ -147,7 +147,8 @@ impl Drop for ChildGroup {
     }
 }
 
-/// Sends SIGTERM to all, waits for the kill delay, sends SIGKILL, and collects the child's status.
+/// Sends SIGTERM to the child and its descendants, waits for the kill delay, sends SIGKILL, and collects the child's
+/// status.
 async fn end_child(mut running: RunningChild) {
     let (pid, delay) = (running.pid, running.kill_delay);
     // List members now: once the child has ended, its children get another parent.
@@ -171,7 +172,8 @@ async fn end_child(mut running: RunningChild) {
     drop(running.record);
 }
 
-/// Sends SIGKILL until no process is left, since one may fork between the listing and the signal.
+/// Sends SIGKILL repeatedly until all processes have ended, since a process may fork between the listing and the
+/// signal.
 pub(super) async fn kill_all(tree: &ProcessTree, mut known: BTreeSet<super::processes::ProcessIdentity>) {
     for look in 0..CHILD_KILL_LOOKS {
         known = tree.members(known).await;

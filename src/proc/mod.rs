@@ -1,8 +1,8 @@
 //! Child processes; no other module starts one.
 //!
-//! A child gets only the environment it is given, plus `PATH` and a marker that identifies its descendants. It has its
-//! own process group, a timeout and a limit on its output. Optional are a memory limit, a lower priority and a
-//! confinement to parts of the file system. However a call ends (exit, timeout, cancellation, a dropped future), the
+//! A child gets only the environment that its caller sets, plus `PATH` and a marker that identifies its descendants. It
+//! has its own process group, a timeout and a limit on its output. A memory limit, a lower priority and a confinement
+//! to parts of the file system are optional. However a call ends (exit, timeout, cancellation, a dropped future), the
 //! whole group is ended. This module knows no program by name; the caller interprets the output.
 //!
 //! Timeouts here use the real clock, not `Clock`, because processes run in real time.
@@ -52,7 +52,7 @@ use self::{
 };
 use crate::limits;
 
-/// Default timeout of a child; none runs without a timeout.
+/// Default timeout of a child. Only a child at our terminal has no timeout.
 const CHILD_TIME: Duration = Duration::from_secs(60);
 
 /// Reserves a local port: while the socket is kept, the system does not assign the port to a process that binds port 0.
@@ -265,8 +265,8 @@ impl ChildCommand {
         self
     }
 
-    /// Declares the user the child will switch to, which no other process uses meanwhile. All processes of that user
-    /// are ended with the child, even if they escaped everything else.
+    /// Declares the user that the child will switch to. No other process may use that user meanwhile, because all
+    /// processes of the user are ended with the child, even if they escaped all other limits.
     pub fn exclusive_user(mut self, user: u32) -> Self {
         self.user = Some(user);
         self
@@ -312,8 +312,8 @@ impl ChildCommand {
         self.run_with_lines(cancel, Some(line)).await
     }
 
-    /// Like [`run`](ChildCommand::run), but passes each chunk of both outputs to `sink` and keeps none. The output
-    /// limit applies to both together.
+    /// Like [`run`](ChildCommand::run), but passes each chunk of both outputs to `sink` and does not collect them. The
+    /// output limit applies to both outputs together.
     pub async fn run_chunks(
         self,
         cancel: &CancellationToken,
@@ -440,8 +440,8 @@ impl ChildCommand {
         })
     }
 
-    /// Starts the child. Confinement and priority are thread properties, so such a child is started from a thread of
-    /// its own.
+    /// Starts the child. Confinement and priority are thread properties, so a child with either of them is started from
+    /// a new thread.
     fn start(
         &self,
         mut command: tokio::process::Command,

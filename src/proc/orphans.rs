@@ -1,5 +1,5 @@
 //! Ends children that outlived a crashed server. A file identifies each running child, and the next server ends those
-//! that still run. A process that merely reuses a child's PID is left alone.
+//! that still run. A process that merely reuses a child's PID is not ended.
 
 use std::{
     collections::BTreeSet,
@@ -66,7 +66,7 @@ impl ChildRecord {
         self.write()
     }
 
-    /// Replaces the file atomically, so a crash leaves a complete one.
+    /// Replaces the file atomically, so a crash leaves a complete file.
     fn write(&self) -> io::Result<()> {
         let new = self.path.with_extension("new");
         fs::write(&new, serde_json::to_vec(&self.written)?)?;

@@ -65,8 +65,8 @@ impl Drop for StartedChild {
 }
 
 /// Makes this process adopt descendants that lose their parent, so that daemons cannot outlive their call and its
-/// limits. Those that belong to no running call are killed. Only for a process that starts all its children here: other
-/// children are also collected, so waiting for one of them fails.
+/// limits. Adopted processes that belong to no running call are killed. Only for a process that starts all its children
+/// in this module: children started elsewhere are also collected, so waiting for one of them fails.
 #[cfg(target_os = "linux")]
 pub fn adopt_orphans() -> io::Result<()> {
     let children = ProcessStat::all().into_iter().filter(|process| process.parent == own_pid());
@@ -79,8 +79,8 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns adopted processes that are confined, as only descendants of a call are, and belong to no running call by
-/// marker or user. Also collects adopted processes that have ended.
+/// Returns adopted processes that are confined and belong to no running call by marker or user. Only descendants of a
+/// call are confined. Also collects adopted processes that have ended.
 fn adopted_strays(processes: &[ProcessStat]) -> BTreeSet<ProcessIdentity> {
     let Some(earlier) = EARLIER.get() else { return BTreeSet::new() };
     let started = started_children();
@@ -182,8 +182,8 @@ pub(super) struct ProcessUsage {
 }
 
 impl ProcessTree {
-    /// Measures memory and number of processes, and kills strays. Shared pages count once per process. Only if that
-    /// exceeds `enough` are they counted proportionally, which takes longer.
+    /// Measures memory and number of processes, and kills strays. At first, shared pages are counted in full for each
+    /// process. If the sum exceeds `enough`, they are counted proportionally, which takes longer.
     pub(super) async fn measure_usage(&self, enough: u64) -> ProcessUsage {
         let members = self.clone().spawn_lookup(move |tree| {
             let processes = ProcessStat::all();
@@ -205,8 +205,8 @@ impl ProcessTree {
         members.await.unwrap_or_default()
     }
 
-    /// All living members: those in the child's group, their descendants, those with the marker, and strays. `known`
-    /// are members found earlier, which may have lost their parent since.
+    /// Returns all living processes of the tree: those in the child's group, those with the marker, strays, and their
+    /// descendants. `known` are members found earlier, which may have lost their parent since.
     pub(super) async fn members(&self, known: BTreeSet<ProcessIdentity>) -> BTreeSet<ProcessIdentity> {
         let found = self.clone().spawn_lookup(move |tree| {
             let processes = ProcessStat::all();

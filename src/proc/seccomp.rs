@@ -23,8 +23,8 @@ use super::confinement::SyscallPolicy;
 
 type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Refused to model programs with any arguments: calls that change a file's owner or extended attributes, hence who may
-/// read it, and `io_uring`, whose operations bypass filters.
+/// Calls refused to model programs with any arguments: those that change a file's owner or extended attributes and
+/// thereby who may read it, and `io_uring`, whose operations bypass filters.
 const REFUSED: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chown,
@@ -72,11 +72,12 @@ const SENDING: &[(i64, u8)] = &[
     (538 | X32, 3),
 ];
 
-/// Bit that marks an x32 call. Apart from a few calls with their own numbers, it is added to the x86-64 number.
+/// Bit that marks an x32 call. Except for a few calls with numbers of their own, an x32 call has the x86-64 number plus
+/// this bit.
 const X32: i64 = 0x4000_0000;
 
-/// Refused to untrusted code with any arguments: calls that inspect other processes, change mounts, manage keys, load
-/// programs into the kernel, or administer the system.
+/// Calls refused to untrusted code with any arguments: those that inspect other processes, change mounts, manage keys,
+/// load programs into the kernel, or administer the system.
 const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -120,20 +121,20 @@ const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_vhangup,
 ];
 
-/// Namespaces that untrusted code may not create. `clone` passes them as flags; `clone3` passes them in memory, which
-/// no filter sees, so it is absent.
+/// Namespaces that untrusted code may not create. `clone` passes them as flags, which the filter checks. `clone3`
+/// passes them in memory, which no filter sees, so it is in [`ABSENT`].
 const NAMESPACES: &[i32] =
     &[CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS];
 
-/// Calls answered with `ENOSYS`, because programs have a fallback. No filter sees the arguments of `clone3` and
-/// `openat2`. Unmapped memory of `memfd_create` and `memfd_secret` counts towards no process.
+/// Calls answered with `ENOSYS`, because programs have a fallback for them. No filter sees the arguments of `clone3`
+/// and `openat2`. Memory of `memfd_create` and `memfd_secret` that is not mapped counts towards no process's memory.
 const ABSENT: &[i64] = &[libc::SYS_clone3, libc::SYS_openat2, libc::SYS_memfd_create, 447];
 
-/// Creates shared objects that outlive their process and count towards no process.
+/// Calls that create shared objects, which outlive their process and count towards no process's memory.
 const LASTING: &[i64] = &[libc::SYS_shmget, libc::SYS_msgget, libc::SYS_semget, libc::SYS_mq_open];
 
-/// Maximum size of a shared memory segment in an IPC namespace, which has at most 4096 segments and removes them at its
-/// end. Databases need only a page.
+/// Maximum size of a shared memory segment in an IPC namespace. A namespace has at most 4096 segments and removes them
+/// when it ends. Databases need only a page.
 const SHARED_BYTES: u64 = 64 << 10;
 
 /// Calls that create a file, with the index of the mode argument and, if any, of the flags argument with `O_CREAT`.
@@ -239,8 +240,8 @@ fn program_rules() -> Result<SeccompRules, Box<dyn Error>> {
     Ok(rules)
 }
 
-/// Refuses `prlimit64` that sets limits of another process, including ours. The new limits are a pointer, so the whole
-/// 64 bits are compared.
+/// Returns the rule that refuses a `prlimit64` that sets limits of another process, including ours. The new limits are
+/// a pointer, so all 64 bits are compared.
 fn foreign_limits_rule() -> Result<SeccompRule, Box<dyn Error>> {
     let limits = SeccompCondition::new(2, SeccompCmpArgLen::Qword, Is::Ne, 0)?;
     rule(vec![argument_condition(0, Is::Ne, 0)?, limits])
@@ -249,8 +250,8 @@ fn foreign_limits_rule() -> Result<SeccompRule, Box<dyn Error>> {
 /// Bits of the type argument that hold the socket type; the rest are flags.
 const KIND: i32 = 0xf;
 
-/// Refuses sockets of other families than `families`. Internet sockets may only be TCP or UDP: Landlock's port rules
-/// cover TCP only, and MPTCP and other protocols would bypass them.
+/// Returns rules that refuse sockets of other families than `families`. Internet sockets may only be TCP or UDP:
+/// Landlock's port rules cover TCP only, and MPTCP and other protocols would bypass them.
 fn socket_rules(families: &[i32]) -> Result<Vec<SeccompRule>, Box<dyn Error>> {
     let families = families.iter().map(|family| argument_condition(0, Is::Ne, *family));
     let mut refused = vec![rule(families.collect::<Result<Vec<_>, _>>()?)?];

@@ -154,7 +154,7 @@ async fn child_that_closes_its_pipes_is_ended_by_timeout() {
     assert!(!alive(&pids[0]));
 }
 
-/// Returns a field of a `stat` file, counted from the one after the name.
+/// Parses a field of a `/proc/<pid>/stat` line; field 0 is the one after the process name.
 fn field(stat: &str, at: usize) -> i64 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(at).unwrap().parse().unwrap()
 }
@@ -258,7 +258,7 @@ async fn guarded_child_leaves_no_descendants_behind() {
     assert!(!alive(String::from_utf8(output.stdout).unwrap().trim()));
 }
 
-/// Starts `sleep`, optionally with a record and a scratch directory, and forgets it as a crash would.
+/// Starts `sleep`, optionally with a record and a scratch directory, and abandons it as a crash would. Returns its pid.
 async fn abandoned(directories: Option<(&Path, &Path)>) -> String {
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let mut command = shell("echo $$; exec sleep 300");

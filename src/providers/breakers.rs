@@ -1,8 +1,8 @@
 //! Circuit breakers and cooldowns: routes, models and accounts that must not be called now. They are kept in the store,
 //! if there is one, so that a restart does not forget them.
 //!
-//! After repeated failures a route is skipped for a while, and then one call tries it again. An account or model that
-//! named a reset time is skipped until then, up to a maximum.
+//! After repeated failures a route is skipped for a while, and then one trial call is made. An account or model in
+//! cooldown is skipped until the reset time that its provider named, up to a maximum.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +22,14 @@ use crate::{
     types::Timestamp,
 };
 
-/// Maximum cooldown of a rate-limited model; no real rate limit is longer than an hour.
+/// Maximum cooldown of a rate-limited model, because rate limits reset within an hour.
 const MODEL_COOLDOWN_MOST: Duration = Duration::from_secs(3600);
 
 /// Consecutive failures that open a breaker.
 const BREAKER_FAILURES: u32 = 2;
 
-/// Returns the failure if it predicts anything about later calls. Router and narrator calls wait only briefly, so their
-/// timeouts and full queues do not count.
+/// Returns the failure to record for the route. Router and narrator calls have short deadlines, so their timeouts and
+/// unsent calls are recorded as cancelled, which does not count as a failure of the route.
 pub(super) fn recordable_failure<'a>(
     call: &ModelCall,
     outcome: &'a Result<ModelReply, CallError>,
@@ -42,14 +42,14 @@ pub(super) fn recordable_failure<'a>(
 #[derive(Default)]
 pub(super) struct CircuitBreakers {
     store: Option<Arc<Store>>,
-    /// `None`: not yet read from the store.
+    /// Outages by route and cooldowns by target; `None` until read from the store.
     routes: Mutex<Option<BTreeMap<String, CircuitBreaker>>>,
     /// Value of [`Store::remote_changes`] when `routes` was read.
     learned: AtomicU64,
     /// Last failure of each model since the server started.
     failures: sync::Mutex<BTreeMap<String, LastFailure>>,
-    /// Models that were served by another model since the last reload. Calling them again would cost money without
-    /// counting.
+    /// Models that another model answered for since the last reload: requested to serving model. A repeated call would
+    /// cost money, and its answer would be rejected.
     substitutes: sync::Mutex<BTreeMap<String, String>>,
 }
 
@@ -67,7 +67,7 @@ pub struct LastFailure {
 pub struct ActiveCooldown {
     /// `account claude`, `model gemini:pro`, or a route: `claude:opus`.
     pub what: String,
-    /// Consecutive failures; 0 if it named the reset time itself.
+    /// Consecutive failures of a route; 0 for the cooldown of an account or model.
     pub failures: u32,
     pub until: Timestamp,
 }
@@ -75,7 +75,7 @@ pub struct ActiveCooldown {
 #[derive(Clone, Copy)]
 struct CircuitBreaker {
     outage: RouteOutage,
-    /// A trial call is running; other calls are refused until it ends, at most until this time.
+    /// Set while a trial call is running. Other calls are refused until the trial ends, or at most until this time.
     tried_until: Option<Timestamp>,
 }
 
@@ -88,7 +88,7 @@ impl CircuitBreaker {
 /// The account or model that is in cooldown.
 #[derive(Clone, Copy)]
 pub(super) enum CooldownTarget<'a> {
-    /// Everything billed together: `claude`, `opencode:google`.
+    /// An account whose models share one quota, such as `claude` or `opencode:google`.
     Account(&'a str),
     Model {
         provider: &'a str,
@@ -97,7 +97,7 @@ pub(super) enum CooldownTarget<'a> {
 }
 
 impl CooldownTarget<'_> {
-    /// Key in the store. Route names contain no space, so they never collide with it.
+    /// Key in the store. It contains a space, which route names never do, so the two cannot collide.
     fn store_key(self) -> String {
         match self {
             Self::Account(account) => format!("account {account}"),
@@ -137,7 +137,7 @@ impl CircuitBreakers {
         self.failures.lock().unwrap_or_else(sync::PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Everything that is skipped now.
+    /// Returns the accounts, models and routes that are skipped now.
     pub(super) async fn active_cooldowns(&self, now: Timestamp) -> Vec<ActiveCooldown> {
         let mut routes = self.routes.lock().await;
         let all = self.load_routes(&mut routes).await.iter();
@@ -150,8 +150,8 @@ impl CircuitBreakers {
             .collect()
     }
 
-    /// Checks whether `route` may be called now; the error holds the time of the next try. The one trial call of an
-    /// open breaker has `longest` time.
+    /// Checks whether `route` may be called now. If not, the error is the time of the next try. An open breaker admits
+    /// one trial call, for which it waits at most `longest`.
     pub(super) async fn admit(
         &self,
         route: &str,
@@ -217,7 +217,7 @@ impl CircuitBreakers {
         self.set_outage(routes, &name, Some(RouteOutage { failures: 0, until })).await;
     }
 
-    /// End of the cooldown, if there is one now.
+    /// Returns the end of the target's cooldown, or `None` if it is not in cooldown now.
     pub(super) async fn cooldown_until(&self, what: CooldownTarget<'_>, now: Timestamp) -> Option<Timestamp> {
         let mut routes = self.routes.lock().await;
         let until = self.load_routes(&mut routes).await.get(&what.store_key())?.outage.until;

@@ -1,10 +1,10 @@
-//! Cassettes: recorded responses that are replayed without a network. Each request has one JSON file, named by its
-//! hash, with one entry for each time it was made.
+//! Cassettes: recorded responses that are replayed without a network. Each request has one JSON file, named by the
+//! request's hash, with one entry for each time the request was made.
 //!
 //! Each back end records its own requests, so that a fallback chain replays with the same failures.
 //!
 //! Random words of a run (the nonce, the fence marker) are stored as placeholders, so that other runs find the entries.
-//! Keys are never written: keys of the settings and anything that looks like one are redacted.
+//! API keys are never written: keys of the settings, and any text that looks like a key, are redacted.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ use crate::{
     types::Hash,
 };
 
-/// Facts of a call that are random; see [`ModelCall::facts`].
+/// Names of the random values among the facts of a call; see [`ModelCall::facts`].
 const RANDOM: [&str; 2] = ["nonce", "fence"];
 
 /// One request with its recorded outcomes.
@@ -35,24 +35,24 @@ const RANDOM: [&str; 2] = ["nonce", "fence"];
 #[serde(deny_unknown_fields)]
 pub struct Cassette {
     pub request: CassetteRequest,
-    /// Entries in order; the last one repeats.
+    /// Recorded results in order; a replay repeats the last one when they run out.
     pub takes: Vec<CassetteEntry>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CassetteEntry {
-    /// Earlier attempts of the back end within the call, such as with other keys.
+    /// Failed attempts of the back end earlier in the same call, for example with another key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<CallAttempt>,
     pub outcome: CassetteOutcome,
     pub usage: Usage,
 }
 
-/// Everything that determines the answer.
+/// The parts of a call that determine its answer. Their hash is the file name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CassetteRequest {
-    /// [`Provider::name`]: two routes to one model get the same request but may answer differently.
+    /// [`Provider::name`]. Part of the request, because two routes to one model may answer differently.
     pub provider: String,
     pub role: String,
     pub model: String,
@@ -81,7 +81,8 @@ impl CassetteRequest {
     }
 }
 
-/// Reads the cassettes of a folder by file name; an invalid or misnamed one comes with the reason.
+/// Reads the cassettes of a folder, sorted by file name. An unreadable, invalid or misnamed file is returned as an
+/// error message.
 pub fn read_cassettes(dir: &Path) -> io::Result<Vec<(String, Result<Cassette, String>)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -116,7 +117,7 @@ pub(super) struct CassetteLibrary {
     dir: PathBuf,
     mode: CassetteMode,
     secrets: Vec<SecretString>,
-    /// Requests made since the start, by file name.
+    /// Number of requests made since the start, by file name.
     made: Mutex<HashMap<String, usize>>,
 }
 

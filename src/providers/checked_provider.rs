@@ -1,7 +1,8 @@
-//! Checks around every call to a back end. Before: prompt size, budget and cooldowns. After: the serving model, cost
-//! and metrics. A back end reports the model id and the tokens; this module prices them with the one model table.
+//! Checks around every call to a back end. Before the call: prompt size, budget and cooldowns. After it: the serving
+//! model, cost and metrics. A back end reports the model id and the tokens; this module prices them with the one model
+//! table.
 //!
-//! An exhausted account, or a model that named a reset time, is not called until then, by any caller.
+//! An exhausted account, or a rate-limited model whose reset time is known, is not called by anyone until the reset.
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use super::{
 };
 use crate::{clock::SharedClock, limits, types::MicroUsd};
 
-/// Maximum token count believed from a service: a thousand times the largest context window, and small enough to sum up
-/// safely.
+/// Maximum token count accepted from a service: a thousand times the largest context window, and small enough to add
+/// without overflow.
 const MOST_TOKENS: u64 = 1_000_000_000;
 
 /// Maximum characters of a model name taken from an answer.
@@ -32,8 +33,8 @@ pub(super) struct CheckedProvider {
     clock: SharedClock,
 }
 
-/// Returns the account that pays for the model, whose quota is shared. Gemini is left out, since its keys track quota
-/// by project and model.
+/// Returns the account that pays for the model and whose quota its models share. `None` for Gemini, whose back end
+/// tracks quota by project and model.
 fn billing_account(back_end: &dyn Provider, model: &str) -> Option<String> {
     let provider = back_end.name();
     match provider {
@@ -156,8 +157,9 @@ impl CheckedProvider {
         CallError::new(kind, format!("{}: {why}", usage.provider), usage)
     }
 
-    /// Returns why the call is not sent. Prompts are shortened with the same estimate, so one that is too long was
-    /// built for a model with a larger context window.
+    /// Returns the reason not to send the call, if there is one: its prompt is too long, or it could exceed the budget.
+    /// Prompts are shortened with the same token estimate, so a prompt that is too long was built for a model with a
+    /// larger context window.
     fn refusal_reason(&self, call: &ModelCall, row: &Model) -> Option<(CallErrorKind, String)> {
         let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
         let prompt_room = row.prompt_room(&call.system, call.answer_form());
@@ -178,7 +180,8 @@ impl CheckedProvider {
         Some((CallErrorKind::OverBudget { most_microusd }, why))
     }
 
-    /// Bounds, prices and counts the usage of an attempt, successful or not.
+    /// Caps and prices the usage of an attempt and records it in the metrics. `failed` is the attempt's error, if it
+    /// failed.
     fn settle_usage(&self, call: &ModelCall, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
         if let Some(kind) = failed.as_deref_mut() {
             shorten_model_name(kind);
@@ -221,8 +224,8 @@ impl CheckedProvider {
         }
     }
 
-    /// Caps the recorded usage at the maximum the call could cost. If a service counts more, it or our table is wrong,
-    /// and we warn the operator.
+    /// Caps the recorded usage at the maximum the call could cost. If the service reports more, either its count or our
+    /// model table is wrong, so we warn the operator.
     fn cap_usage(&self, call: &ModelCall, usage: &mut Usage) {
         let CostEstimate { most, unpriced: false, .. } = self.estimate(call) else { return };
         let longest =
@@ -397,7 +400,8 @@ mod tests {
         assert_eq!((usage.output_tokens, usage.cost_microusd), (60_000, Some(60_000 * 25)));
     }
 
-    /// Checks its own answer as back ends do; counts its calls.
+    /// Answers every call as `claude-opus-4-7`, rejects that answer if the call does not accept it, and counts the
+    /// calls.
     struct WrongModelProvider(std::sync::atomic::AtomicU32);
 
     impl Provider for WrongModelProvider {

@@ -1,8 +1,8 @@
 //! Two routes to the same model; the more expensive one is used if the first fails.
 //!
-//! Each leg has its own timeout, and both together stay within the call's deadline. A leg that lacks a requirement, or
-//! whose breaker is open, is skipped with its reason. The second leg counts only if it lacks nothing, which a reload of
-//! keys may change. Without it the first leg has the whole deadline.
+//! Each route has its own timeout, and both together stay within the call's deadline. A route that lacks a requirement,
+//! or whose breaker is open, is skipped with its reason. The second route is used only if it lacks no requirement, such
+//! as a key, which a reload may add. Without a second route, the first has the whole deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ pub(super) struct FallbackLeg {
 }
 
 pub(super) struct FallbackProvider {
-    /// Each leg checks itself whether the call fits it and its budget.
+    /// The two routes in order. Each back end itself checks that the call fits its context window and budget.
     legs: [FallbackLeg; 2],
     breakers: Arc<CircuitBreakers>,
     clock: SharedClock,
@@ -103,7 +103,8 @@ impl FallbackProvider {
     }
 }
 
-/// Merges all attempts into one error. Its kind is that of the last attempt that was really sent, if any was.
+/// Merges all attempts into one error. Its kind is that of the last attempt that was sent; if none was sent,
+/// `soonest_attempt` chooses the attempt.
 fn merge_errors(mut attempts: Vec<CallAttempt>) -> CallError {
     let message = attempts.iter().map(|attempt| attempt.message.as_str()).collect::<Vec<_>>().join("; ");
     let made = attempts.iter().rposition(|attempt| attempt.usage.attempts > 0);
@@ -112,8 +113,8 @@ fn merge_errors(mut attempts: Vec<CallAttempt>) -> CallError {
     CallError { kind: last.kind, message, usage: Box::new(last.usage), earlier_attempts: attempts }
 }
 
-/// Index of the attempt to report if all were skipped: the last one, or the one available soonest if it only has to
-/// wait.
+/// Index of the attempt to report if all were skipped: the last one, or, if that one is only in cooldown, the one whose
+/// cooldown ends first.
 fn soonest_attempt(attempts: &[CallAttempt]) -> usize {
     let back = |at: &usize| match attempts[*at].kind {
         CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
@@ -195,7 +196,7 @@ mod tests {
     const OPUS: &str = "claude-opus-4-6";
     const LATE: CallErrorKind = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
 
-    /// The program with the API behind it, both scripted.
+    /// A fallback from the Claude CLI to the API, both scripted.
     struct FallbackFixture {
         fallback: FallbackProvider,
         script: Arc<Mutex<ModelScript>>,
@@ -203,7 +204,7 @@ mod tests {
     }
 
     impl FallbackFixture {
-        /// Each leg fails with these kinds in order, and then answers.
+        /// Each back end fails with these kinds in order, and then answers.
         fn failing(program: &[CallErrorKind], api: &[CallErrorKind]) -> Self {
             let failures = [("claude", program), ("anthropic", api)]
                 .map(|(name, kinds)| (format!("{name}:{OPUS}"), kinds.iter().cloned().collect()));

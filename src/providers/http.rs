@@ -1,5 +1,5 @@
-//! HTTP for all API back ends: one pair of clients, bounded responses, and errors without addresses or secrets. The
-//! back ends interpret the answers.
+//! HTTP for all API back ends: one pair of clients, bounded responses, and errors without addresses or secrets. Each
+//! back end interprets its own answers.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::{
     types::{Hash, Timestamp, with_causes},
 };
 
-/// Connect timeout; a host that is down should not use up the call's deadline.
+/// Connect timeout, so that a host that is down does not use up the call's deadline.
 const MODEL_CONNECT: Duration = Duration::from_secs(10);
 
-/// Timeout of a token count; without one the prompt is estimated.
+/// Timeout of a token count request. If it expires, the tokens are estimated.
 const COUNT_TIME: Duration = Duration::from_secs(10);
 
-/// Maximum length of a service's error code; longer text is prose.
+/// Maximum length of a service's error code; a longer value is taken for a message.
 const ERROR_CODE: usize = 60;
 
-/// Shared by the back ends, since building a client reads the system's certificates.
+/// HTTP clients shared by the back ends, because building a client reads the system's certificates.
 pub(super) struct HttpClients {
     anywhere: Client,
     this_machine: Client,
@@ -56,8 +56,8 @@ impl HttpClients {
     }
 }
 
-/// A failure whose text may quote the service at any length. Callers get it shortened, after the key is redacted:
-/// truncating first could leave a part of the key.
+/// A failure whose message may quote the service at any length. Callers get the message shortened after the key is
+/// redacted, because truncating first could leave a part of the key.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
 pub(super) struct CallFault(pub(super) CallErrorKind, pub(super) String);
@@ -67,7 +67,7 @@ impl CallFault {
         Self(kind, why.to_owned())
     }
 
-    /// Converts to the caller's error and redacts the key, which a service may quote.
+    /// Converts the fault to a `CallError` and redacts the key, which the service may quote.
     pub(super) fn into_call_error(
         self,
         back_end: &str,
@@ -101,7 +101,7 @@ impl From<reqwest::Error> for CallFault {
 pub(super) struct ResponseHead {
     pub(super) status: StatusCode,
     pub(super) retry_after: Option<Duration>,
-    /// Request id for the service's support.
+    /// Request id to quote to the service's support.
     request_id: Option<String>,
 }
 
@@ -119,8 +119,8 @@ impl ResponseHead {
     }
 }
 
-/// Sends the request and reads the response head. The cost is unknown from here on, until token counts are read from
-/// the answer. Exceptions: no connection was made, or the status shows that nothing was billed.
+/// Sends the request and reads the response head. Marks the usage as unknown until token counts are read from the
+/// answer, unless no connection was made or the status shows that nothing was billed.
 pub(super) async fn send(
     request: RequestBuilder,
     now: Timestamp,
@@ -153,13 +153,13 @@ pub(super) async fn count_tokens(request: RequestBuilder, name: &str) -> Option<
     answer[name].as_u64().filter(|count| *count > 0)
 }
 
-/// Whether a service that answers with this status has billed nothing. Proxies in front of a service cannot know that
-/// (408, 502, 504 …).
+/// Whether a service that answers with this status has billed nothing. Excludes statuses that a proxy may send without
+/// knowing it (408, 502, 504 …).
 pub(super) fn is_unbilled_status(status: u16) -> bool {
     matches!(status, 300..=407 | 409..=500 | 503 | 529)
 }
 
-/// Classifies an error status about which nothing more is known. `named` is the service's error code.
+/// Classifies an error status when nothing more is known about the error. `named` is the service's error code.
 pub(super) fn failure_kind(status: u16, named: &Value) -> CallErrorKind {
     let is_code = |name: &&str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -188,7 +188,7 @@ pub(super) async fn read_body(mut response: Response) -> Result<Vec<u8>, CallFau
     Ok(body)
 }
 
-/// Returns `value` as a header that logs do not show; `name` is the operator's name for it.
+/// Returns `value` as a header value that is hidden from logs. `name` is the setting's name, for the error message.
 pub(super) fn secret_header(name: &str, value: &str) -> Result<HeaderValue, CallFault> {
     let mut header = HeaderValue::from_str(value)
         .map_err(|_| CallFault(CallErrorKind::Auth, format!("{name} holds characters no key has")))?;

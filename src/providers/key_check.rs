@@ -1,4 +1,4 @@
-//! Checks API keys with the list of models, which is free.
+//! Checks API keys by requesting the list of models, which is free.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use url::Url;
 use super::{anthropic, http};
 use crate::config::ModelSettings;
 
-/// Timeout; a person waits at a prompt.
+/// Timeout of a key check, short because a person waits for it at a prompt.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A service whose keys can be checked.
@@ -25,11 +25,11 @@ pub enum KeyCheck {
     Accepted,
     /// The key is invalid; holds the reason.
     Refused(String),
-    /// The service could not be reached or gave another answer.
+    /// The service could not be reached, or its answer does not tell whether the key is valid.
     Unknown(String),
 }
 
-/// Checks a key at the service's address in these settings.
+/// Checks a key at the address that these settings have for the service.
 pub async fn check_key(service: ApiService, settings: &ModelSettings, key: &SecretString) -> KeyCheck {
     let (base, path, header) = match service {
         ApiService::Anthropic => (&settings.anthropic.base_url, "v1/models?limit=1", "x-api-key"),
@@ -46,7 +46,7 @@ pub async fn check_key(service: ApiService, settings: &ModelSettings, key: &Secr
     }
 }
 
-/// Sends a GET that costs nothing.
+/// Sends a GET request, which costs nothing.
 pub(super) async fn send_get(
     base: &Url,
     path: &str,

@@ -1,4 +1,4 @@
-//! Metrics of model calls since the server started. Model labels are ids of the model table only, because a service may
+//! Metrics of model calls since the server started. Only ids of the model table become labels, because a service may
 //! send any text as a model name, and a new one each time.
 
 use std::sync::atomic::AtomicU64;
@@ -10,13 +10,13 @@ use super::{CallErrorKind, Usage, models::ModelCatalog};
 /// Label of a model that the table does not know.
 const OTHER: &str = "other";
 
-/// Histogram buckets in seconds; calls last up to the longest timeout, ten minutes by default.
+/// Histogram buckets in seconds, up to the default for the longest call timeout, ten minutes.
 const CALL_SECONDS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 
 type MetricLabel = (&'static str, String);
 type DollarCounter = Counter<f64, AtomicU64>;
 
-/// Metrics by provider, by model, and by one more label.
+/// Metrics by provider and model; some also by a third label.
 pub struct ModelMetrics {
     pub calls: Family<[MetricLabel; 3], Counter>,
     pub seconds: Family<[MetricLabel; 2], Histogram>,
@@ -32,7 +32,7 @@ impl Default for ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// Counts a call that was sent, with its failure, if any.
+    /// Records a call that was sent, and its failure, if any.
     pub(super) fn record_call(&self, table: &ModelCatalog, usage: &Usage, failed: Option<&CallErrorKind>) {
         let row = match usage.served.as_deref() {
             Some(served) => table.find_served(served),

@@ -1,8 +1,8 @@
 //! Language models behind one trait, with one back end per file.
 //!
 //! A back end sends one prompt and judges one answer: the serving model, the cost, or one of a dozen kinds of failure.
-//! It runs nothing for a model and does not retry on its own. It takes no text inside an answer as a signal; others
-//! interpret the answer.
+//! It runs nothing for a model and does not retry on its own. It never interprets the text of an answer; its callers
+//! do.
 
 mod answer_checks;
 mod anthropic;
@@ -69,7 +69,7 @@ pub enum CallRole {
     Reviewer,
     /// Chooses the workflow for a request, before anything is written.
     Router,
-    /// Phrases or answers a question. Its answer starts no work.
+    /// Answers questions about the code and plans searches. Its answer starts no work.
     Narrator,
 }
 
@@ -83,7 +83,7 @@ impl CallRole {
         }
     }
 
-    /// Whether runs wait for this role's answer. Work continues without an answer of the other roles.
+    /// Whether runs wait for this role's answer. For the other roles, work continues without an answer.
     pub fn is_waited_for(self) -> bool {
         matches!(self, Self::Drafter | Self::Reviewer)
     }
@@ -102,36 +102,36 @@ pub struct ModelCall {
     /// System prompt.
     pub system: String,
     pub prompt: String,
-    /// JSON Schema of the answer; with one, [`ModelReply::value`] is set and fits it.
+    /// JSON Schema of the answer. If set, [`ModelReply::value`] is set and fits it.
     pub schema: Option<serde_json::Value>,
     /// Tools the answer may request, each with `name`, `description` and the schema of its `parameters`, for services
     /// with native tool calls. The prompt describes the tools too. Never set together with a schema.
     pub tools: Option<serde_json::Value>,
-    /// Model id at this provider: [`ModelId::model`].
+    /// Model id as the provider writes it: [`ModelId::model`].
     pub model: String,
-    /// Maximum time of the whole call, all legs together.
+    /// Maximum time of the whole call, over all routes and retries.
     pub deadline: Duration,
-    /// Maximum output tokens, if the model's own limit is not lower.
+    /// Maximum output tokens; the model's own limit applies if it is lower.
     pub max_output_tokens: u64,
     /// Prompt tokens as counted by the service, if it counted them; see [`Provider::count_tokens`].
     pub counted_prompt_tokens: Option<u64>,
     /// Maximum billed cost in micro-dollars. `None`: no limit.
     pub budget: Option<u64>,
-    /// Whether the content is private. Services that may use prompts for other purposes must not get it.
+    /// Whether the content is private. If so, services that may use prompts for other purposes must not get it.
     pub private: bool,
-    /// Families that may not answer, because they contributed to the content.
+    /// Families whose models may not answer, because they contributed to the content.
     pub excluded_families: Vec<Family>,
-    /// Other ids the operator accepts in place of this model. Set by the checks around every call.
+    /// Other ids that the operator accepts in place of this model. Set by `CheckedProvider`.
     pub successors: Vec<String>,
     /// Worker pool of the call, if it runs a program on this machine.
     pub workers: WorkerPool,
-    /// Nonce, issue, title and so on: values for placeholders in scripted and recorded answers. Real models never see
-    /// them.
+    /// Values for placeholders in scripted and recorded answers: nonce, issue, title and so on. They are never sent to
+    /// real models.
     pub facts: BTreeMap<String, String>,
 }
 
 impl ModelCall {
-    /// The schema or tools sent along with the prompt.
+    /// The schema or tools that are sent with the prompt.
     fn answer_form(&self) -> Option<&serde_json::Value> {
         self.schema.as_ref().or(self.tools.as_ref())
     }
@@ -141,28 +141,28 @@ impl ModelCall {
         models::is_same_model(&self.model, served) || models::is_listed(&self.successors, served)
     }
 
-    /// Maximum tokens of the prompt. No tokenizer makes more tokens than a text has bytes.
+    /// Upper bound for the tokens of the system prompt, prompt and schema: every token has at least one byte.
     fn max_input_tokens(&self) -> u64 {
         let form = self.answer_form().map_or(0, |form| form.to_string().len());
         (self.system.len() + self.prompt.len() + form) as u64 + limits::CHAT_FRAME_TOKENS
     }
 }
 
-/// Completeness of a call's usage, compared with what may be billed.
+/// Whether a call's usage covers everything that may be billed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metering {
     /// The service reported no token counts, or incomplete ones, so the usage is a minimum.
     #[default]
     Unknown,
-    /// The service reported the counts, or surely did nothing.
+    /// The service reported the counts, or it certainly did no work.
     Known,
 }
 
 /// Tokens, cost and time of a call, successful or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Unknown by default, so that uncounted tokens are never taken as free.
+    /// Unknown by default, so that uncounted tokens are never treated as free.
     #[serde(default)]
     pub metered: Metering,
     /// Prompt tokens that were not read from or written to a cache.
@@ -170,32 +170,32 @@ pub struct Usage {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cache_written_tokens: u64,
-    /// Family of the serving model; `None` = unattested. Set by the checks around every call, like the cost.
+    /// Family of the serving model; `None` if no answer names the model. Set by `CheckedProvider`, like the cost.
     pub family: Option<Family>,
-    /// Micro-dollars at the served model's list price; `None` if it has none.
+    /// Cost in micro-dollars at the list price of the serving model; `None` if the price is unknown.
     pub cost_microusd: Option<u64>,
     /// Bytes of the answer received without token counts.
     #[serde(default)]
     pub received: u64,
-    /// Likely cost beyond `cost_microusd` if the call [may cost more](Self::may_cost_more): the prompt and the bytes
-    /// received.
+    /// Likely cost beyond `cost_microusd`, for the prompt and the bytes received, if the call [may cost
+    /// more](Self::may_cost_more).
     #[serde(default)]
     pub likely_microusd: u64,
-    /// Whether the cost was billed. A subscription's calls have a notional cost.
+    /// Whether the cost is billed. For a subscription's calls the cost is only notional.
     pub billed: bool,
-    /// [`Provider::name`] of the back end that was called; empty if none was. Set by the checks around every call.
+    /// [`Provider::name`] of the back end that was called; empty if no back end was called. Set by `CheckedProvider`.
     #[serde(default)]
     pub provider: String,
     /// Requested model id.
     pub asked: String,
     /// Model id from the answer, never from a usage table. It is copied from the request only if the operator attests
-    /// it.
+    /// that model.
     pub served: Option<String>,
-    /// Model under `[models.successors]` that accepts the served one; `None` if no setting is needed.
+    /// Key in `[models.successors]` under which the serving model is accepted; `None` if none was needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_by: Option<String>,
     pub elapsed: Duration,
-    /// Time spent waiting for a worker slot; not part of `elapsed`, nor of the call's deadline.
+    /// Time spent waiting for a worker slot. It is part of neither `elapsed` nor the call's deadline.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub queued: Duration,
     /// Number of requests, including retries.
@@ -221,11 +221,11 @@ impl Usage {
 /// An answer that passed all checks of a back end.
 #[derive(Debug, Clone)]
 pub struct ModelReply {
-    /// Never blank.
+    /// Text of the answer; never blank.
     pub text: String,
     /// Set and valid if the call had a schema.
     pub value: Option<serde_json::Value>,
-    /// The model's thoughts, if the service separates them. Not part of the answer.
+    /// The model's thoughts, if the service returns them separately. They are not part of the answer.
     pub thoughts: String,
     pub usage: Usage,
     /// Failed attempts before this answer, in order.
@@ -252,18 +252,18 @@ impl CallAttempt {
         Self { kind: error.kind, message: error.message, usage: *error.usage }
     }
 
-    /// Maximum amount it may have billed, given that it could cost at most `most`.
+    /// Maximum amount this attempt may have billed. `most` is the estimated maximum of the call.
     fn max_billed(&self, most: u64) -> u64 {
         let counted = self.usage.cost_microusd.filter(|_| self.usage.billed).unwrap_or(0);
         if self.usage.may_cost_more() { counted.max(most) } else { counted }
     }
 }
 
-/// Kind of a failure. Callers decide by it, never by the message.
+/// Kind of a failure. Callers decide what to do by the kind, never by the message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallErrorKind {
-    /// The service is overloaded; retry soon or elsewhere.
+    /// The service is overloaded; retry soon or with another model.
     Capacity,
     /// Rate limited; retry after `reset`.
     RateLimited {
@@ -284,7 +284,7 @@ pub enum CallErrorKind {
     },
     /// The service does not know the model.
     NoSuchModel,
-    /// The program exceeded its pool's memory limit, in bytes, and was ended.
+    /// The program was killed because it exceeded its pool's memory limit, in bytes.
     ResourceExhausted {
         used: u64,
         limit: u64,
@@ -300,13 +300,13 @@ pub enum CallErrorKind {
     Truncated,
     /// The answer does not fit the schema.
     InvalidOutput,
-    /// The answer has no text: the model sent none, or the service withheld recited text.
+    /// The answer has no text: the model sent an empty answer, or the service withheld a recited text.
     Empty,
-    /// Another model answered, or none was named.
+    /// Another model answered, or the answer names no model.
     WrongModel {
         served: Option<String>,
     },
-    /// No complete answer in time. `idle`: the answer had started and stalled.
+    /// No complete answer arrived in time. `idle`: the answer had started and then stalled.
     Timeout {
         idle: bool,
         elapsed: Duration,
@@ -340,7 +340,7 @@ impl CallErrorKind {
         }
     }
 
-    /// Whether another model or route may succeed. A refused or truncated answer is not retried elsewhere.
+    /// Whether another model or route may succeed. A refused or truncated answer is not retried with another model.
     fn another_may_answer(&self) -> bool {
         !matches!(self, Self::Refused | Self::Truncated | Self::Cancelled)
     }
@@ -351,7 +351,7 @@ impl CallErrorKind {
 #[error("{message}")]
 pub struct CallError {
     pub kind: CallErrorKind,
-    /// Text for the server's log, never for a thread: it may quote the service. Contains no key.
+    /// Message for the server's log, never for a thread, because it may quote the service. Contains no key.
     pub message: String,
     pub usage: Box<Usage>,
     /// Attempts before the last one, which this error describes.
@@ -367,20 +367,20 @@ impl CallError {
 /// Estimated cost of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostEstimate {
-    /// Maximum over all routes the call may take whose price is known.
+    /// Maximum cost over all routes of the call whose price is known.
     pub most: MicroUsd,
-    /// Share of the prompt in `most`.
+    /// Part of `most` that is for the prompt.
     pub input: MicroUsd,
     /// Whether an answer may come from a route that bills nothing.
     pub may_be_free: bool,
-    /// Whether a route has an unknown price. It is not used if the call has a [budget](ModelCall::budget).
+    /// Whether the price of a route is unknown. Such a route is skipped if the call has a [budget](ModelCall::budget).
     pub unpriced: bool,
 }
 
 impl CostEstimate {
     const ZERO: Self = Self { most: MicroUsd(0), input: MicroUsd(0), may_be_free: false, unpriced: false };
 
-    /// Adds another route; `together` combines the two costs.
+    /// Combines the estimates of two routes; `together` combines their costs.
     fn combine(self, other: Self, together: fn(MicroUsd, MicroUsd) -> MicroUsd) -> Self {
         let (free_way, unpriced) = (self.may_be_free || other.may_be_free, self.unpriced || other.unpriced);
         let (most, input) = (together(self.most, other.most), together(self.input, other.input));
@@ -393,7 +393,7 @@ impl CostEstimate {
 pub struct RouteState {
     /// [`Provider::name`].
     pub provider: &'static str,
-    /// A description, possibly empty; or the missing requirement with its fix.
+    /// A description, possibly empty; or an error that names the missing requirement and its fix.
     pub state: Result<String, String>,
 }
 
@@ -402,7 +402,7 @@ pub type ReplyFuture<'a> = BoxFuture<'a, Result<ModelReply, CallError>>;
 
 /// A source of model answers.
 pub trait Provider: Send + Sync {
-    /// Provider name, as written before the colon.
+    /// Provider name, the part of `provider:model` before the colon.
     fn name(&self) -> &'static str;
 
     /// The wrapped back end, to which the default methods delegate.
@@ -410,7 +410,8 @@ pub trait Provider: Send + Sync {
         None
     }
 
-    /// Returns why every call would fail at present, with the fix; `None` if nothing visible without a call is missing.
+    /// Returns why every call would fail at present, with the fix. `None` if no missing requirement is visible without
+    /// a call.
     fn missing_requirement(&self) -> Option<String> {
         self.behind()?.missing_requirement()
     }
@@ -424,7 +425,7 @@ pub trait Provider: Send + Sync {
         Box::pin(async move { vec![RouteState { provider: self.name(), state }] })
     }
 
-    /// Lets the person at the terminal log in, if the provider uses a login; `false`: they gave up.
+    /// Lets the person at the terminal log in, if the provider uses a login. The result is `false` if they gave up.
     ///
     /// # Errors
     /// A sentence for the terminal that says what failed.
@@ -448,25 +449,25 @@ pub trait Provider: Send + Sync {
         }
     }
 
-    /// Requests the prompt's token count from the service, if that is free; `None` if it cannot tell.
+    /// Requests the prompt's token count from the service, if the request is free. `None` if the count is unknown.
     fn count_tokens<'a>(&'a self, _call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(std::future::ready(None))
     }
 
-    /// Whether a call in this worker pool would have to queue. If so, callers should retry later.
+    /// Whether a call in this worker pool would have to wait for a slot. If so, callers should retry later.
     fn would_queue(&self, pool: WorkerPool) -> bool {
         self.behind().is_some_and(|behind| behind.would_queue(pool))
     }
 
-    /// Makes one call. It ends within the deadline, plus a moment of cleanup, counted from its start. Time spent
-    /// queueing before that is [`Usage::queued`].
+    /// Makes one call. It ends within the deadline and a moment of cleanup, not including time in a queue, which is
+    /// [`Usage::queued`].
     ///
     /// # Errors
-    /// A [`CallError`]: its kind says what can be done, its usage what the attempt used.
+    /// A [`CallError`]: its kind tells how to react, and its usage what the attempt used.
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a>;
 }
 
-/// A model resolved from `provider:model` or a name, or a pool.
+/// A model or a pool, resolved from `provider:model` or a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
     pub provider: String,
@@ -537,14 +538,14 @@ impl ResolveError {
 /// Whether a model of the settings can be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelReadiness {
-    /// "drafter", "reviewer", or the role that has its own model.
+    /// "drafter", "reviewer", or the role for which the settings name a separate model.
     pub role: String,
     pub spec: String,
     /// The missing requirement with its fix; for the operator only.
     pub lacks: Option<String>,
 }
 
-/// API keys, shared with their back ends.
+/// API keys, shared with the back ends that use them.
 struct ProviderKeys {
     anthropic: ReloadableValue<AnthropicSettings>,
     gemini: ReloadableValue<GeminiSettings>,
@@ -573,8 +574,8 @@ pub struct ModelProviders {
 }
 
 impl ModelProviders {
-    /// Builds the back ends without starting or calling anything. An invalid script is an error here; a missing key is
-    /// an error at the call (see [`Provider::missing_requirement`]).
+    /// Builds the back ends without starting or calling anything. An invalid script fails here; a missing key fails
+    /// only at the call (see [`Provider::missing_requirement`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
         Self::build(settings, None, clock)
     }
@@ -670,8 +671,8 @@ impl ModelProviders {
         Ok(all)
     }
 
-    /// Replaces the API keys from the next call on; returns the names of those that changed. A key belongs to its
-    /// address, and addresses only change at a restart.
+    /// Replaces the API keys from the next call on; returns the names of the changed keys. If the address of a service
+    /// changed in the settings, both its address and its key change only at a restart.
     pub fn reload_keys(&self, new: &ModelSettings) -> Vec<&'static str> {
         self.breakers.forget_substitutes();
         let ProviderKeys { anthropic, gemini, openai } = &self.keys;
@@ -699,7 +700,7 @@ impl ModelProviders {
         self.keys.gemini.get()
     }
 
-    /// Names of the other keys that are set.
+    /// Names of the keys that are set, other than Gemini's.
     pub fn other_key_names(&self) -> Vec<&'static str> {
         let ProviderKeys { anthropic, openai, .. } = &self.keys;
         let keys = [
@@ -709,12 +710,12 @@ impl ModelProviders {
         keys.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect()
     }
 
-    /// Whether a key in use may be used for public repositories only.
+    /// Whether any key in use is limited to public repositories.
     pub fn depends_on_privacy(&self) -> bool {
         self.keys.gemini.get().depends_on_privacy()
     }
 
-    /// The back end with this name, if it is a program with a login.
+    /// The back end with this name, if it runs a program that has a login.
     pub fn login_program(&self, name: &str) -> Option<&Arc<dyn Provider>> {
         [&self.claude, &self.opencode].into_iter().find(|back_end| back_end.name() == name)
     }
@@ -737,7 +738,7 @@ impl ModelProviders {
         all.map(of).collect()
     }
 
-    /// Everything in cooldown now, with its end.
+    /// Returns the accounts, models and routes in cooldown now, with the end of each.
     pub async fn active_cooldowns(&self, now: Timestamp) -> Vec<ActiveCooldown> {
         self.breakers.active_cooldowns(now).await
     }
@@ -747,7 +748,7 @@ impl ModelProviders {
         self.breakers.last_failures()
     }
 
-    /// Starts no more programs; calls that wait for a slot end as cancelled.
+    /// Stops starting programs. Calls that wait for a slot end as cancelled.
     pub fn close(&self) {
         self.workers.close();
     }
@@ -757,7 +758,7 @@ impl ModelProviders {
         self.resolve(spec).is_ok_and(|(provider, _)| provider.would_queue(pool))
     }
 
-    /// The missing requirement of this model, as far as visible without a call; for the operator only.
+    /// Returns the missing requirement of this model, if one is visible without a call. Only for the operator.
     pub fn missing_requirement(&self, spec: &str) -> Option<String> {
         match self.resolve(spec) {
             Ok((provider, _)) => provider.missing_requirement(),
@@ -772,7 +773,7 @@ fn same_keys(some: &[GeminiKey], others: &[GeminiKey]) -> bool {
         && same_secrets(some.iter().map(|key| &key.secret), others.iter().map(|key| &key.secret))
 }
 
-/// Text of a service for our log: one bounded line of visible characters.
+/// Shortens a service's message for our log to one line of visible characters.
 fn quote_text(text: &str) -> String {
     single_line(text, 300)
 }

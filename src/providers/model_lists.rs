@@ -1,5 +1,5 @@
-//! Checks that the services still serve the models in use. Lists of models are free: one GET each, more only for lists
-//! with several pages. The result changes nothing; the operator gets a warning with the settings line to write.
+//! Checks that the services still serve the models in use. Model lists are free: one GET each, or one per page. The
+//! result changes no setting; the operator gets a warning with the settings line to write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,16 +21,16 @@ use crate::{
     types::Timestamp,
 };
 
-/// Warn this long before a model's retirement.
+/// Time before a model's retirement from which we warn.
 const NOTICE: Duration = Duration::from_secs(60 * 24 * 3600);
 
 /// Interval between checks of a running server.
 const INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum pages of a list to read; each holds up to a thousand models.
+/// Maximum pages read from a list; each page holds up to a thousand models.
 const PAGES: usize = 20;
 
-/// Maximum models named if no listed one is in our table.
+/// Maximum models named in a warning if no listed model is in our table.
 const NAMED: usize = 5;
 
 /// A setting that names a model.
@@ -41,7 +41,7 @@ pub struct ModelSetting {
     pub spec: String,
 }
 
-/// Result of comparing the models in use with the services' lists.
+/// Result of comparing the models in use with the lists of the services.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ListCheck {
     /// One warning for each model that is not listed or retires soon, with the settings line to write.
@@ -52,7 +52,7 @@ pub struct ListCheck {
     pub checked: Vec<String>,
 }
 
-/// Every setting that names a model.
+/// Returns every setting that names a model.
 fn model_settings(settings: &Settings) -> Vec<ModelSetting> {
     let of =
         |table, key: &str, spec: &str| ModelSetting { table, key: key.to_owned(), spec: spec.to_owned() };
@@ -113,7 +113,7 @@ impl ModelProviders {
         check
     }
 
-    /// Compares the lists with these settings; logs and returns the warnings.
+    /// Compares the lists with the models of these settings; logs and returns the warnings.
     pub async fn warn_about_models(&self, settings: &Settings, now: Timestamp) -> Vec<String> {
         let found = self.check_lists(settings, now).await;
         for warning in &found.warnings {
@@ -125,7 +125,7 @@ impl ModelProviders {
         found.warnings
     }
 
-    /// Compares the lists with the current settings, now and every day, until dropped.
+    /// Compares the lists with the models of the current settings, now and every day, until dropped.
     pub async fn watch_lists(&self, settings: impl Fn() -> Settings, clock: &dyn Clock) {
         loop {
             self.warn_about_models(&settings(), clock.now()).await;
@@ -185,8 +185,8 @@ impl ModelProviders {
     }
 }
 
-/// Whether a listed id means this model. A list may add a version date, as in `claude-haiku-4-5-20251001`; a preview is
-/// not the final version.
+/// Whether a listed id means this model. A list may append a version date, as in `claude-haiku-4-5-20251001`. A preview
+/// is not the same model as the final version.
 fn is_listed_as(id: &str, listed: &str) -> bool {
     let rest = models::bare_id(listed).strip_prefix(id).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
     rest.is_some_and(|day| day.is_empty() || day.len() == 8 && day.bytes().all(|byte| byte.is_ascii_digit()))
@@ -208,10 +208,11 @@ fn model_warning(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Ti
 struct ModelListFormat {
     path: &'static str,
     header: &'static str,
-    /// JSON fields of the list, and of each model's name.
+    /// JSON fields: the list of models, and the name of each.
     items: &'static str,
     name: &'static str,
-    /// Field with the next page's token, field that says whether there is one, and the token's query parameter.
+    /// JSON field with the next page's token. `more`: field that says whether there is a next page; `query`: query
+    /// parameter for the token.
     mark: &'static str,
     more: Option<&'static str>,
     query: &'static str,

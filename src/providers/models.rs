@@ -1,5 +1,5 @@
-//! The model table: ids, aliases, families, sizes and prices. The built-in rows are in `models.toml`; `[[model]]` rows
-//! of the settings correct and extend them without a release.
+//! The model table: ids, aliases, families, sizes and prices. The built-in entries are in `models.toml`; `[[model]]`
+//! entries of the settings correct and extend them without a release.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::{
 const BUILT_IN: &str = include_str!("models.toml");
 
 impl Model {
-    /// Maximum output tokens of this call.
+    /// Maximum output tokens of this call, limited by the model's own maximum.
     pub(super) fn max_output_for(&self, call: &ModelCall) -> u64 {
         self.max_answer_tokens().min(call.max_output_tokens)
     }
 
-    /// Maximum prompt tokens, with space left for the system prompt, the schema and the longest answer.
+    /// Maximum prompt tokens: the context window without the system prompt, the schema and the longest answer.
     pub fn prompt_room(&self, system: &str, schema: Option<&serde_json::Value>) -> u64 {
         if self.context == u64::MAX {
             return u64::MAX;
@@ -31,13 +31,13 @@ impl Model {
             .fold(self.context, u64::saturating_sub)
     }
 
-    /// Maximum tokens of one answer, as requested and reserved.
+    /// Maximum tokens of one answer. We request this maximum and reserve its cost.
     pub fn max_answer_tokens(&self) -> u64 {
         self.max_output.min(limits::ANSWER_TOKENS)
     }
 }
 
-/// All models this server knows. The first row that matches a name wins.
+/// All models this server knows. If several entries match a name, the first one is used.
 #[derive(Debug, Clone)]
 pub struct ModelCatalog {
     models: Vec<Model>,
@@ -78,7 +78,7 @@ impl Default for ModelCatalog {
 }
 
 impl ModelCatalog {
-    /// Returns the built-in rows with those of the settings.
+    /// Returns the built-in entries, corrected and extended by those of the settings.
     pub fn from_settings(settings: &ModelSettings) -> Self {
         let mut built_in = Self::default();
         if settings.opencode.base_url.as_ref().is_some_and(|url| !is_loopback(url)) {
@@ -104,13 +104,13 @@ impl ModelCatalog {
         self.successors.get(asked).map_or(&[], |known| &known.ids)
     }
 
-    /// The setting that accepts `served` in place of `asked`, if one is needed.
+    /// Key in `[models.successors]` under which `served` is accepted in place of `asked`; `None` if none was needed.
     pub fn accepted_by(&self, asked: &str, served: &str) -> Option<&str> {
         let known = self.successors.get(asked).filter(|_| !is_same_model(asked, served))?;
         is_listed(&known.ids, served).then_some(known.key.as_str())
     }
 
-    /// Puts `rows` first, and drops existing rows with the same id.
+    /// Puts `rows` first and drops existing entries with the same ids.
     pub(super) fn with_rows(self, rows: &[Model]) -> Self {
         let others = self.models.into_iter().filter(|row| rows.iter().all(|given| given.id != row.id));
         Self { models: rows.iter().cloned().chain(others).collect(), successors: self.successors }
@@ -120,19 +120,19 @@ impl ModelCatalog {
         &self.models
     }
 
-    /// Finds the row of `name`, an id or an alias, at `provider`.
+    /// Finds the entry of `provider` whose id or alias is `name`.
     pub fn find(&self, provider: &str, name: &str) -> Option<&Model> {
         let named = |m: &&Model| m.id == name || m.aliases.iter().any(|alias| alias == name);
         self.models.iter().filter(|m| m.providers.iter().any(|p| p == provider)).find(named)
     }
 
-    /// Finds the row of the served id, ignoring dates and preview suffixes.
+    /// Finds the entry of the serving model's id, ignoring dates and preview suffixes.
     pub fn find_served(&self, served: &str) -> Option<&Model> {
         let same = |m: &&Model| unversioned_id(&m.id) == unversioned_id(served);
         self.models.iter().find(|m| m.id == bare_id(served)).or_else(|| self.models.iter().find(same))
     }
 
-    /// Family of a model by its served id; `None` = unattested.
+    /// Family of a model by the id in its answer; `None` if the id is unknown.
     pub fn family_of(&self, served: &str) -> Option<Family> {
         if let Some(model) = self.find_served(served) {
             return Some(model.family.clone());
@@ -146,7 +146,7 @@ impl ModelCatalog {
         })
     }
 
-    /// Cost of tokens at the served model's prices, in micro-dollars; `None` if the price is unknown. `tokens` are
+    /// Cost of the tokens in micro-dollars, at the serving model's prices; `None` if the price is unknown. `tokens` are
     /// uncached input, output, cache reads and cache writes.
     pub fn cost_microusd(&self, served: &str, tokens: [u64; 4], now: Timestamp) -> Option<u64> {
         let [input, _, cache_read, cache_written] = tokens;

@@ -20,7 +20,8 @@ struct ToolCallFragment {
 }
 
 impl NativeToolCalls {
-    /// Adds a fragment to the call at index `at`. Some servers send no index, so another id means another call.
+    /// Adds a fragment to the call at index `at`. Some servers send no index, so a fragment with a different id starts
+    /// a new call.
     pub(super) fn add_fragment(
         &mut self,
         at: u64,
@@ -44,7 +45,7 @@ impl NativeToolCalls {
         call.arguments += arguments.unwrap_or_default();
     }
 
-    /// Returns the calls as text; `None` without calls, or if no tools were offered.
+    /// Returns the calls as text; `None` if there are no calls or no tools were offered.
     pub(super) fn to_text(&self, call: &ModelCall) -> Option<String> {
         let calls = self.0.iter().map(|ToolCallFragment { name, arguments: given, .. }| {
             // Arguments that are not JSON are refused by the parser of tool requests.
@@ -59,7 +60,7 @@ impl NativeToolCalls {
     }
 }
 
-/// Converts the tools of a call; `convert` gets name, description and parameter schema.
+/// Converts the tools of a call to a service's form. `convert` gets name, description and parameter schema.
 pub(super) fn map_tools<'a>(
     tools: Option<&'a Value>,
     convert: fn(&'a Value, &'a Value, &'a Value) -> Value,

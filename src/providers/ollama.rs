@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{clock::SharedClock, config::OllamaSettings, limits};
 
-/// Granularity of the window size, because a server reloads the model for each new size.
+/// Window sizes are multiples of this, because a server reloads the model for each new size.
 const WINDOW_STEP_TOKENS: u64 = 4096;
 
 pub(super) struct OllamaProvider {
@@ -131,13 +131,14 @@ impl Provider for OllamaProvider {
 /// Token limits of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct ContextWindow {
-    /// Prompt and answer together.
+    /// Tokens of prompt and answer together.
     all: u64,
     answer: u64,
 }
 
 impl ContextWindow {
-    /// Sizes the window for the densest prompt and the longest answer, up to the model's context window.
+    /// Sizes the window for the longest answer and the most tokens the prompt can have, up to the model's context
+    /// window.
     fn for_call(call: &ModelCall, row: &Model) -> Self {
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
         let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
@@ -203,7 +204,7 @@ fn judge_answer(
     }
 }
 
-/// Converts a response with an error status.
+/// Converts a response with an error status to a fault.
 fn response_fault(head: &ResponseHead, model: &str, body: &[u8]) -> CallFault {
     let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
     let message = parsed["error"].as_str().map_or_else(|| String::from_utf8_lossy(body), Into::into);

@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl ModelProviders {
-    /// Resolves `provider:model`, or a name for one model.
+    /// Resolves `provider:model`, or a name, to one model.
     pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
         match self.names.resolve(spec).map_err(ResolveError::Name)? {
             ResolvedModelName::Model(spec) => self.find_model(spec),
@@ -27,8 +27,8 @@ impl ModelProviders {
         }
     }
 
-    /// Resolves `claude:opus`, `gemini:pro`, `role:architect`, `stub:drafter` and the like to back end and model. For
-    /// `pool:NAME` returns the pool, which chooses the model.
+    /// Resolves `claude:opus`, `gemini:pro`, `role:architect`, `stub:drafter` and the like to a back end and a model
+    /// id. For `pool:NAME`, returns the pool, which chooses the model.
     pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         let name = match self.names.resolve(spec).map_err(ResolveError::Name)? {
             ResolvedModelName::Model(spec) => {
@@ -49,8 +49,8 @@ impl ModelProviders {
         Ok((Arc::clone(pool) as Arc<dyn Provider>, id))
     }
 
-    /// Like [`Model::prompt_room`](super::models::Model::prompt_room), for the model of `id`. For a pool, the maximum
-    /// of its members, since it skips members that are too small.
+    /// Maximum prompt tokens of the model `id`; see [`Model::prompt_room`](super::models::Model::prompt_room). For a
+    /// pool, the maximum of its members, since it skips members that are too small.
     pub fn prompt_room(&self, id: &ModelId, system: &str, schema: Option<&serde_json::Value>) -> u64 {
         let of = |id: &ModelId| {
             self.table.find(&id.provider, &id.model).map_or(u64::MAX, |row| row.prompt_room(system, schema))
@@ -64,13 +64,13 @@ impl ModelProviders {
         }
     }
 
-    /// Maximum time of a call to the model of `id`.
+    /// Maximum time of a call to the model `id`.
     pub fn deadline(&self, id: &ModelId) -> Duration {
         let several = id.provider == POOL || self.has_fallback(id);
         if several { self.timeouts.both_legs() } else { self.timeouts.call }
     }
 
-    /// Whether a call to the model of `id` may start a program on this machine; for a pool, through any member.
+    /// Whether a call to the model `id` may start a program on this machine; for a pool, whether any member may.
     pub fn runs_program(&self, id: &ModelId) -> bool {
         let program = |provider: &str| matches!(provider, "claude" | "opencode");
         match self.pools.get(&id.model).filter(|_| id.provider == POOL) {
@@ -86,8 +86,8 @@ impl ModelProviders {
         id.provider == "claude" && self.keys.anthropic.get().api_key.is_some()
     }
 
-    /// Checks that the reviewer can be of another family than the drafter. Checked at start; every answer is checked
-    /// again for its serving model. Pool members that are unknown or unfit for the role do not count.
+    /// Checks at start that the reviewer can be of another family than the drafter. Later, the serving model of every
+    /// answer is checked again. Unknown pool members, and members unfit for the role, are ignored.
     pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
         let drafting = self.families(drafter, CallRole::Drafter, false)?;
         let reviewing = self.families(reviewer, CallRole::Reviewer, false)?;
@@ -101,7 +101,8 @@ impl ModelProviders {
         }
     }
 
-    /// Checks every pair of the settings, and that a family is left to review a change that several roles write.
+    /// Checks every pair of drafter and reviewer in the settings, and the successors. Also checks that the reviewer has
+    /// a family that none of the roles writing a change must use.
     pub fn check_models(&self, settings: &ModelSettings) -> Result<(), ResolveError> {
         for (_, drafter) in settings.drafters() {
             self.check_pair(drafter, &settings.reviewer)?;
@@ -132,8 +133,8 @@ impl ModelProviders {
         Err(ResolveError::NobodyReviews { families, reviewer: settings.reviewer.clone() })
     }
 
-    /// Families that may not draft a document of `authors`, because without them no reviewer of another family is left.
-    /// Reviewers that lack a requirement count only if no other is left.
+    /// Families that may not draft a document by `authors`, because no family would remain to review it. Reviewers that
+    /// lack a requirement are considered only if no other reviewer remains.
     pub fn families_to_exclude(&self, reviewer: &str, authors: &[Family]) -> Vec<Family> {
         let others = |able: bool| {
             let mut left = self.families(reviewer, CallRole::Reviewer, able).unwrap_or_default();
@@ -147,7 +148,7 @@ impl ModelProviders {
         if left.iter().all(|family| *family == left[0]) { left } else { Vec::new() }
     }
 
-    /// Families of the models that may have this role. `able`: of a pool, only members that lack nothing.
+    /// Families of the models that may have this role. With `able`, pool members that lack a requirement are left out.
     fn families(&self, spec: &str, role: CallRole, able: bool) -> Result<Vec<Family>, ResolveError> {
         let mut families = Vec::new();
         let mut unfit = None;
@@ -173,7 +174,7 @@ impl ModelProviders {
         }
     }
 
-    /// Builds all pools. A member that cannot be used is kept with the reason.
+    /// Builds all pools. A member that cannot be resolved is kept with the reason.
     pub(super) fn build_pools(
         &self,
         breakers: &Arc<CircuitBreakers>,
@@ -194,8 +195,8 @@ impl ModelProviders {
         made.collect()
     }
 
-    /// Like [`ModelProviders::resolve`], for a pool member. Unattested OpenCode models are an error, since other
-    /// members can draft.
+    /// Like [`ModelProviders::resolve`], for a pool member. An OpenCode model that the operator does not attest is an
+    /// error, since other members can draft.
     pub fn resolve_member(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         match self.resolve(spec)? {
             (_, id) if id.provider == "opencode" && !self.attest_opencode => Err(ResolveError::Unattested),
@@ -222,13 +223,13 @@ impl ModelProviders {
         Ok(ModelRoute { back_end, unfit: self.excluded_role(&id.provider), rank, turn, id })
     }
 
-    /// Highest capability level that this model is set for, at any provider.
+    /// Highest capability level for which the settings name this model, at any provider.
     fn capability_level(&self, id: &ModelId) -> Option<Level> {
         let stands = |spec: &str| self.model(spec).is_ok_and(|known| known.model == id.model);
         self.names.capabilities.iter().find(|(_, spec)| stands(spec)).map(|(level, _)| *level)
     }
 
-    /// The role this provider never has, and why.
+    /// Role for which this provider must not be used, and the reason.
     fn excluded_role(&self, provider: &str) -> Option<(CallRole, &'static str)> {
         match provider {
             "gemini" if !self.gemini_drafts => Some((

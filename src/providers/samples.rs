@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{clock::Clock, types::Timestamp};
 
-/// A plain call; tests override single fields.
+/// A call with default values; tests override single fields.
 pub(super) fn call() -> ModelCall {
     ModelCall {
         role: CallRole::Drafter,
@@ -64,12 +64,12 @@ impl Clock for ModelTestClock {
     }
 }
 
-/// Scripted failures by `provider:model`, and a record of the calls. After its last failure a model answers.
+/// Scripted failures by `provider:model`, and a record of the calls. Each model answers once its failures are used up.
 #[derive(Default)]
 pub(super) struct ModelScript {
     pub(super) failures: BTreeMap<String, VecDeque<CallErrorKind>>,
     pub(super) asked: Vec<(i64, String)>,
-    /// Serving model and output tokens of every call; `None` leaves them unset.
+    /// Serving model and output tokens of every call; `None` leaves both unset.
     pub(super) paid: Option<(String, u64)>,
     pub(super) budgets: Vec<Option<u64>>,
     pub(super) deadlines: Vec<Duration>,

@@ -1,5 +1,5 @@
-//! Strict parser for JSON written by models. Parsers differ in which value of a duplicate key they use, so a duplicate
-//! key is an error.
+//! Strict parser for JSON written by models. A duplicate key is an error, because parsers differ in which of its values
+//! they use.
 
 use std::fmt;
 

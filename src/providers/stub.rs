@@ -1,8 +1,8 @@
 //! Scripted answers, for rehearsals and tests: no key, no network, no model.
 //!
-//! A script is a list of answers, served in order to each role. The next one is chosen by the call alone
+//! A script is a list of answers, served in order to each role. Only the call itself decides which answer is next
 //! (`facts["call"]`: the number of this call among those of its role in this run, from 1). No state is kept here, so a
-//! resumed run continues at its place and concurrent runs do not interfere. The role's last answer repeats.
+//! resumed run continues where it stopped and concurrent runs do not interfere. The role's last answer repeats.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 
-/// The built-in script: fits any repository and issue, and identifies itself as a rehearsal.
+/// The built-in script. It fits any repository and issue, and its texts say that this is a rehearsal.
 pub const REHEARSAL: &str = include_str!("../../fixtures/models/rehearsal.toml");
 
 /// Script that carries the first issue of localhub's sample repository to a pull request with code.
@@ -28,7 +28,7 @@ struct StubScript {
     /// Whether answers are billed, at the price of a `[[model]]` in the settings.
     #[serde(default)]
     billed: bool,
-    /// Issue the answers are for. Calls without a matching answer get the built-in ones.
+    /// Issue to which the script's answers are limited. Calls for another issue get the built-in answers.
     issue: Option<u64>,
     #[serde(rename = "answer")]
     answers: Vec<StubAnswer>,
@@ -39,13 +39,13 @@ struct StubScript {
 #[serde(deny_unknown_fields)]
 struct StubAnswer {
     role: StubRole,
-    /// Only for this model.
+    /// Model for which the answer is; `None` for any.
     model: Option<String>,
-    /// Only for runs of this workflow, which then get no other answers.
+    /// Workflow for whose runs the answer is. Such runs then get no answers without a workflow.
     workflow: Option<String>,
-    /// Task of the call, if it is not the role's usual one.
+    /// Task of the call; `None` for the role's usual task.
     task: Option<String>,
-    /// Copied from the script.
+    /// Issue of the script that the answer is from.
     #[serde(skip)]
     issue: Option<u64>,
     text: Option<String>,

@@ -2,9 +2,9 @@
 //! another.
 //!
 //! A call that starts a program first waits for a slot, in order of arrival and without a timeout; its deadline starts
-//! afterwards. Callers that see others waiting should retry later, because a waiting run blocks others. Calls over the
-//! network need no slot. Router and narrator calls get a slot at once or fail: a person waits for them, and they are
-//! not essential.
+//! afterwards. If other calls are waiting, callers should retry later, because a waiting run blocks other runs. Calls
+//! over the network need no slot. Router and narrator calls get a slot at once or fail: a person waits for them, and
+//! they are not essential.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use crate::{
 /// Free memory that must remain for other processes when a program starts.
 const SPARE_MEMORY: u64 = 128 * 1024 * 1024;
 
-/// Memory that a program needs to start; 200 MB and more were seen.
+/// Memory that a program needs to start; programs have used 200 MB and more.
 const PROGRAM_MEMORY: u64 = 512 * 1024 * 1024;
 
 /// Interval between checks for free memory.
@@ -41,16 +41,16 @@ type MemoryProbe = fn() -> Option<u64>;
 
 pub(super) struct WorkerSlots {
     settings: WorkerSettings,
-    /// In the order of [`WorkerPool::ALL`].
+    /// Slots of each pool, in the order of [`WorkerPool::ALL`].
     slots: [Semaphore; 4],
-    /// Calls waiting for a slot, per pool.
+    /// Number of calls waiting for a slot, per pool.
     waiting: [AtomicUsize; 4],
-    /// Running programs of all pools.
+    /// Number of running programs, over all pools.
     running: AtomicUsize,
-    /// Serializes program starts, so that two do not count the same free memory.
+    /// Serializes program starts, so that two programs do not claim the same free memory.
     beginning: Mutex<()>,
     memory: MemoryProbe,
-    /// Set when no more slots are given.
+    /// Cancelled when the server stops; no slot is given after that.
     closed: CancellationToken,
     clock: SharedClock,
 }
@@ -77,7 +77,8 @@ impl WorkerSlots {
         self.closed.cancel();
     }
 
-    /// Waits for a slot. Fails only if cancelled or closed, for lack of memory, or if the role does not wait.
+    /// Waits for a slot. Fails only if the call is cancelled, the server stops, memory is short, or no slot is free and
+    /// the role does not wait.
     pub(super) async fn acquire_slot(
         &self,
         call: &ModelCall,
@@ -113,8 +114,8 @@ impl WorkerSlots {
         }
     }
 
-    /// Waits until there is memory for a program, as long as other programs of ours run. If none runs, waiting would
-    /// not help.
+    /// Waits until there is memory for a program, as long as other programs of ours are running. If no program is
+    /// running, waiting would not help, so this fails.
     async fn wait_for_memory(&self, pool: Bulkhead) -> Result<CounterGuard<'_>, String> {
         let needed = PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + SPARE_MEMORY;
         let _turn = self.beginning.lock().await;
@@ -136,7 +137,7 @@ impl WorkerSlots {
     }
 }
 
-/// Increments a counter until dropped.
+/// Increments a counter, and decrements it when dropped.
 struct CounterGuard<'a>(&'a AtomicUsize);
 
 impl<'a> CounterGuard<'a> {
@@ -152,7 +153,7 @@ impl Drop for CounterGuard<'_> {
     }
 }
 
-/// The right to run one program, until dropped.
+/// The right to run one program; dropping it frees the slot.
 pub(super) struct WorkerSlot<'a> {
     _permit: SemaphorePermit<'a>,
     _running: CounterGuard<'a>,
@@ -162,14 +163,15 @@ pub(super) struct WorkerSlot<'a> {
 }
 
 impl WorkerSlot<'_> {
-    /// Applies the pool's priority and memory limit, and records the child for the next server in case of a crash.
+    /// Applies the pool's priority and memory limit. Records the child, so that the next server can kill it after a
+    /// crash.
     pub(super) fn apply_limits(&self, command: proc::ChildCommand) -> proc::ChildCommand {
         let bytes = self.pool.memory_mb * MEGABYTE;
         let WorkerSettings { children, kill_delay, .. } = &self.workers.settings;
         command.nice(self.pool.nice).memory_limit(bytes).kill_delay(*kill_delay).recorded_in(children)
     }
 
-    /// Releases the slot and records the queue time in the outcome.
+    /// Releases the slot and records the time spent waiting for it in `outcome`.
     pub(super) fn release(self, mut outcome: Result<ModelReply, CallError>) -> Result<ModelReply, CallError> {
         match &mut outcome {
             Ok(reply) => reply.usage.queued = self.queued,
@@ -201,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Never sleeps.
+    /// A clock whose `sleep` returns at once.
     struct ImmediateClock;
 
     impl Clock for ImmediateClock {

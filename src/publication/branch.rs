@@ -1,9 +1,9 @@
 //! The issue's branch: our files on it, other people's files, and our commits.
 //!
-//! An approval of a document does not cover what else somebody pushed to its branch. So we compare the branch's changes
-//! since the merge base with what our runs of the issue have committed. The rest is *foreign*: the gate and the pull
-//! request show it, and an approval is bound to it. A branch without our last commit, or unrelated to the default
-//! branch, has been rewritten. We leave it alone and continue on a new branch.
+//! An approval of a document does not cover other changes that somebody pushed to its branch. So we compare the
+//! branch's changes since the merge base with the commits of our runs of the issue. All other changes are *foreign*:
+//! the gate and the pull request show them, and an approval is bound to them. A branch without our last commit, or
+//! unrelated to the default branch, has been rewritten. We leave that branch alone and continue on a new one.
 
 use std::collections::HashSet;
 
@@ -22,13 +22,13 @@ use crate::{
 /// Result of a commit to the issue's branch.
 pub enum CommitOutcome {
     Committed(BranchCommit),
-    /// Somebody else's version was there first; it was not overwritten.
+    /// The branch has somebody else's version of the document, so nothing was committed.
     ForeignVersion(Hash),
-    /// Nothing was committed, because the branch has changed since people saw it; ask them again.
+    /// Nothing was committed, because the branch has changed since people saw it. People must be asked again.
     BranchChanged {
         /// Whether our last commit is gone from the branch.
         rewritten: bool,
-        /// Stored list of the files that others have on it now.
+        /// Stored list of the branch's current foreign files.
         foreign: Option<Hash>,
     },
 }
@@ -38,7 +38,7 @@ pub struct BranchCommit {
     pub branch: String,
     pub created_branch: bool,
     pub commit: Oid,
-    /// Stored list of the files that others have on the branch; `None` if nobody has any.
+    /// Stored list of the foreign files on the branch; `None` without foreign files.
     pub foreign: Option<Hash>,
     /// The rewritten branch that we abandoned, if any.
     pub abandoned_branch: Option<String>,
@@ -47,9 +47,9 @@ pub struct BranchCommit {
 /// Expected state of the branch before a commit.
 pub(super) struct BranchExpectation<'a> {
     pub path: &'a str,
-    /// The document that we committed last.
+    /// Hash of the document in our last commit.
     pub ours: Option<Hash>,
-    /// The document to commit, if any. No commit is needed if it and `files` are there already.
+    /// Hash of the document to commit, if any. No commit is needed if the branch already has this document and `files`.
     pub wanted: Option<Hash>,
     pub files: &'a [(String, Option<Hash>)],
     pub only: BranchPolicy,
@@ -58,7 +58,7 @@ pub(super) struct BranchExpectation<'a> {
 }
 
 impl BranchExpectation<'_> {
-    /// Whether everything to commit is there already.
+    /// Whether the branch already has everything to commit.
     fn is_there(&self, seen: &BranchView) -> bool {
         let wants = self.wanted.is_some() || !self.files.is_empty();
         wants && seen.complete && (self.wanted.is_none() || seen.document == self.wanted)
@@ -68,41 +68,41 @@ impl BranchExpectation<'_> {
 /// Branches that a commit may go to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BranchPolicy {
-    /// Our branch, or a new one if somebody rewrote ours.
+    /// Our current branch, or a new one if somebody rewrote ours.
     OursOrNew,
     /// The branch of this run's pull request, if nobody rewrote it.
     Shown,
-    /// Like `Shown`, but only with exactly these foreign files, which people approved.
+    /// Like `Shown`, but only if the branch has exactly these foreign files, which people approved.
     ShownWithForeign(Option<Hash>),
-    /// Like `OursOrNew`, but our branch only with exactly these foreign files; a new branch has none.
+    /// Like `OursOrNew`, but our branch only if it has exactly these foreign files. A new branch has no foreign files.
     OursOrNewWithForeign(Option<Hash>),
 }
 
 /// A consistent snapshot of the branch.
 #[derive(Serialize, Deserialize)]
 pub(super) struct BranchView {
-    /// Head of the default branch at that moment.
+    /// Head of the default branch when the snapshot was taken.
     pub base: BaseCommit,
     pub branch: String,
     pub head: Option<Oid>,
-    /// The rewritten branch, if any; `branch` is its successor then.
+    /// The rewritten branch, if there is one; `branch` is then its successor.
     pub left: Option<String>,
     pub document: Option<Hash>,
     /// Whether somebody else wrote the document.
     pub theirs: bool,
     pub foreign: Option<Hash>,
-    /// Merge bases with the default branch.
+    /// Merge bases of the branch and the default branch.
     #[serde(default)]
     parted: Vec<Oid>,
-    /// Whether all wanted files are there, each ours or somebody's own version.
+    /// Whether the branch has all wanted files, each in our version or in somebody else's.
     #[serde(default)]
     complete: bool,
 }
 
-/// Maximum attempts to commit if the branch moves between the look and the commit.
+/// Maximum attempts to commit, if the branch changes between reading it and the commit.
 const COMMIT_ATTEMPTS: u32 = 5;
 
-/// Maximum branches of one issue: one current and the rewritten ones.
+/// Maximum branches of one issue: the current one and all rewritten ones.
 const MOST_BRANCHES: u32 = 99;
 
 /// Returns the branch on which the runs of the issue commit now.
@@ -119,8 +119,8 @@ async fn load_commits(cx: &StepContext) -> Result<(Vec<CommitRow>, String), Step
     Ok((known, branch))
 }
 
-/// Commits on top of exactly the head that was read, so no commit in between is lost and the foreign list is complete.
-/// A new branch starts at `base`.
+/// Commits on top of exactly the head that was read, so no other commit is lost and the list of foreign files is
+/// complete. A new branch starts at `base`.
 pub(super) async fn commit_to_branch(
     cx: &StepContext,
     (repo, base): (&GitHubRepo, &Oid),
@@ -190,7 +190,7 @@ pub(super) async fn commit_to_branch(
     )))
 }
 
-/// Returns `None` if the branch has moved since it was read.
+/// Makes the commit. Returns `None` if the branch has changed since it was read.
 async fn try_commit(
     cx: &StepContext,
     key: &str,
@@ -222,7 +222,7 @@ async fn try_commit(
     .await
 }
 
-/// Reads the branch; finds a name for its successor if somebody rewrote it.
+/// Reads the branch. If somebody rewrote it, also finds a name for its successor.
 pub(super) async fn read_branch(
     cx: &StepContext,
     key: &str,
@@ -267,8 +267,8 @@ pub(super) async fn read_branch(
     .await
 }
 
-/// Returns the merge bases of branch and default branch. If people merged the branch up to a commit of ours, that
-/// commit would be the merge base. Then the branch is compared with the `tried` commit instead.
+/// Returns the merge bases of the branch and the default branch. If people merged the branch up to a commit of ours,
+/// that commit would be the merge base, so the branch is compared with the `tried` commit instead.
 async fn find_fork_points(
     head: &Snapshot,
     now: &BaseCommit,
@@ -297,8 +297,8 @@ async fn has_files(
     Ok(true)
 }
 
-/// Returns the files of our last commit of `path`, and of later ones that may have been made. An older version of ours
-/// on the branch was put there by somebody else.
+/// Returns the files of our last commit of `path`, and of later commits that may have been made. If the branch has an
+/// older version of ours, somebody else put it there.
 fn last_committed_files<'k>(
     known: &'k [CommitRow],
     path: &str,
@@ -308,7 +308,7 @@ fn last_committed_files<'k>(
     known[from..].iter().flat_map(|row| &row.files)
 }
 
-/// Whether our last commit, or any common history with the default branch, is gone from the branch.
+/// Whether the branch has lost our last commit, or any common history with the default branch.
 async fn is_rewritten(
     repo: &GitHubRepo,
     branch: &str,
@@ -402,10 +402,11 @@ async fn is_ours(
 }
 
 /// Returns the stored list of foreign files on the issue's branch; `None` if the branch is gone. `tried` is the commit
-/// on which new code was tested, and the paths it changes. The branch may then hold no other code of an earlier change.
+/// on which new code was tested, and the paths that the code changes. With `tried`, the branch must not contain other
+/// code of an earlier change.
 ///
 /// # Errors
-/// `User` if it does, because the new code was not tested with it.
+/// `User` if it contains such code, because the new code was not tested with it.
 pub async fn find_foreign_files(
     cx: &StepContext,
     key: &str,
@@ -414,7 +415,7 @@ pub async fn find_foreign_files(
     cx.once(key, |_| look_up_foreign_files(cx, tried)).await
 }
 
-/// Like [`find_foreign_files`] before another push of code, but returns an obstacle instead of an error.
+/// Like [`find_foreign_files`], for another push of code; returns an obstacle instead of a `User` error.
 pub async fn find_push_obstacle(
     cx: &StepContext,
     key: &str,
@@ -466,7 +467,7 @@ async fn look_up_foreign_files(
     store_foreign_files(cx, &head, &parted, &ours).await
 }
 
-/// Returns files that earlier changes of the issue left on its branch, except `paths`.
+/// Returns the files on the issue's branch that are from its earlier changes, except `paths`.
 pub async fn find_earlier_files(
     cx: &StepContext,
     key: &str,
@@ -486,7 +487,8 @@ pub async fn find_earlier_files(
     .await
 }
 
-/// Returns our changed files except `paths`. Markdown files are documents, not part of a change.
+/// Returns the files that our commits changed on the branch, except `paths`. Markdown files are left out: they are
+/// documents, not part of a change.
 async fn list_earlier_files(
     head: &Snapshot,
     parted: &[Oid],
@@ -503,7 +505,7 @@ async fn list_earlier_files(
     Ok(earlier)
 }
 
-/// Error for a branch that does not start at the tested commit: code is pushed as it was tested.
+/// Error for a branch that does not start at the tested commit. Code must be pushed exactly as it was tested.
 fn wrong_base_error(branch: &str, tried: &BaseCommit) -> StepError {
     StepError::User(format!(
         "The branch `{branch}` does not fork from `{0}` at the tested commit ({1}), so a push would contain other \
@@ -514,7 +516,8 @@ fn wrong_base_error(branch: &str, tried: &BaseCommit) -> StepError {
 }
 
 /// Returns path and branch of a published document that has changed or is gone; `None` if it is unchanged. If the
-/// current branch is gone, the default branch counts. A document on an older branch that is gone counts as unchanged.
+/// current branch is gone, checks the default branch instead. If an older branch is gone, its document is taken to be
+/// unchanged.
 pub async fn find_altered_document(
     cx: &StepContext,
     document: &Hash,

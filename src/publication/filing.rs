@@ -1,5 +1,5 @@
-//! Files an approved text as an issue: in place of the original issue or as a new one. It files once, and never
-//! overwrites an edit made since.
+//! Files an approved text as an issue: in place of the original issue or as a new one. Files it once, and never
+//! overwrites a later edit.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +17,9 @@ pub struct IssueFiling<'a> {
     pub title: &'a str,
     /// Body text below the title.
     pub text: &'a str,
-    /// Labels it may have; those that exist in the repository are set.
+    /// Labels to set, as far as they exist in the repository.
     pub labels: Vec<String>,
-    /// The original issue, as people approved its replacement.
+    /// The original issue as it was when people approved the text.
     pub issue: &'a IssueSnapshot,
     /// Whether to replace the original issue's text.
     pub in_place: bool,
@@ -35,7 +35,7 @@ pub struct FiledIssue {
     pub url: String,
 }
 
-/// Marker at the end of the text that this run filed.
+/// Marker that ends the text filed by this run.
 fn filing_marker(cx: &StepContext) -> String {
     format!("issue-{}", cx.run().id)
 }
@@ -44,7 +44,7 @@ fn issue_digest(title: &str, text: &str) -> Hash {
     Hash::digest_parts([title.as_bytes(), text.as_bytes()])
 }
 
-/// Files the issue. `None` if somebody edited the original issue, which stays as it is then.
+/// Files the issue. If somebody edited the original issue, leaves it unchanged and returns `None`.
 ///
 /// # Errors
 /// GitHub errors.
@@ -105,7 +105,7 @@ async fn record_own_text(cx: &StepContext, issue: IssueNo, hash: Hash) -> Result
     cx.record("own-text", LedgerRecord::Artifact(ArtifactRow { issue, kind, hash })).await
 }
 
-/// Returns the issue that this run filed, in case the run ended before it recorded that.
+/// Returns the issue that this run filed, in case the run ended before recording it.
 ///
 /// # Errors
 /// GitHub errors.
@@ -126,7 +126,7 @@ pub async fn find_filed_issue(cx: &StepContext) -> Result<Option<FiledIssue>, St
     .await
 }
 
-/// Returns those of the labels that the repository has. GitHub would create the others.
+/// Returns those of the labels that exist in the repository, because GitHub would create missing ones.
 ///
 /// # Errors
 /// GitHub errors.

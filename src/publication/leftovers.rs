@@ -1,4 +1,5 @@
-//! Finds what a halted run left on GitHub. The state is from before the failed visit, so we have to look.
+//! Finds what a halted run left on GitHub. GitHub is read again, because the run's state is older than the failed
+//! visit.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use crate::{
     types::{Hash, IssueNo},
 };
 
-/// Contents of the issue's branch and its pull request.
+/// Contents of the issue's branch, and the run's pull request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct BranchLeftovers {
     pub branch: String,
@@ -24,9 +25,9 @@ pub enum BranchContents {
     /// The branch does not exist.
     #[default]
     Nothing,
-    /// The branch exists; hash and URL of the document on it, if any.
+    /// The branch exists. Holds hash and URL of the document on it, if there is one.
     Branch(Option<(Hash, String)>),
-    /// GitHub refuses access.
+    /// GitHub refuses access to the branch.
     Unknown,
 }
 

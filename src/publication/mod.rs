@@ -1,8 +1,8 @@
 //! Publishes documents: propose on the branch, check the answer to the gate, publish.
 //!
-//! People approve bytes. A gate's subject covers the document, the contents of the files it mentions, the gate's policy
-//! and the foreign files on the branch. An answer is checked against all of it again. [`publish_document`] requires a
-//! [`Countersignature`], which only stored rows can produce.
+//! People approve exact bytes. A gate's subject covers the document, the contents of the files it mentions, the gate's
+//! policy and the foreign files on the branch. An answer is checked against the current state of all four.
+//! [`publish_document`] requires a [`Countersignature`], which can only be made from stored rows.
 
 use std::collections::BTreeMap;
 
@@ -40,25 +40,25 @@ use branch::{BranchCommit, BranchExpectation, BranchView, commit_to_branch, read
 pub struct Publication<'a> {
     /// Word after `/approve`, such as `lld`.
     pub word: &'a str,
-    /// Options of an approval; empty if only one exists.
+    /// Options that an approval may choose from; empty if there is only one.
     pub ways: &'a [String],
-    /// Id of the gate's step. Two gates may show the same bytes but ask different questions, so an answer to one is not
-    /// an answer to the other.
+    /// Id of the gate's step. Two gates may show the same bytes but ask different questions, so an answer to one must
+    /// not be accepted at the other.
     pub gate: &'static str,
     pub issue: &'a IssueSnapshot,
     pub base: &'a BaseCommit,
     pub path: &'a str,
     pub document: Hash,
-    /// Hash of the bytes at its path: the document, or a report derived from it.
+    /// Hash of the file to publish at `path`: the document, or a report derived from it.
     pub published_hash: Hash,
-    /// Files derived from the document and published with it; `None` removes a file.
+    /// Files derived from the document and published with it; a `None` hash removes the file.
     pub files: &'a [(String, Option<Hash>)],
     /// Files that the document mentions; an approval covers their current contents.
     pub paths: &'a [String],
     pub policy: &'a Policy,
-    /// Whether it may replace the issue's text, so that the approval covers the issue, too.
+    /// Whether the document may replace the issue's text. If so, the approval covers the issue, too.
     pub on_issue: bool,
-    /// Whether it stays in a comment, so that foreign files on the branch do not matter.
+    /// Whether the document stays in a comment, so that foreign files on the branch do not matter.
     pub in_comment: bool,
 }
 
@@ -75,15 +75,16 @@ pub struct Proposal {
     pub path: String,
     pub commit: Oid,
     pub document: Hash,
-    /// Hash of the bytes at its path, if that is not the document.
+    /// Hash of the file at `path`, if it is not the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands: Option<Hash>,
     pub pull: IssueNo,
-    /// Whether the pull request was opened as a draft. If GitHub's plan has no drafts, its title says so.
+    /// Whether the pull request was opened as a draft. If GitHub's plan has no draft pull requests, a marker in the
+    /// title replaces it.
     pub draft: bool,
     pub pull_url: String,
     pub file_url: String,
-    /// Audit link of its approval, until the run has completed the publication.
+    /// Audit link of the document's approval; set until the run has completed the publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<Hash>,
 }
@@ -102,9 +103,9 @@ impl Proposal {
 
 /// Result of checking an answer against the current state on GitHub.
 pub enum AnswerOutcome {
-    /// The answer counts; the subject is unchanged.
+    /// The answer is accepted; the subject is unchanged.
     Accepted,
-    /// The answer does not count and people were told; ask again about this subject.
+    /// The answer is not accepted, and a reply says why. Ask again about this subject.
     AskAgain { subject: Hash, shown_at: Timestamp, now: Option<GateUpdate> },
     /// Somebody rewrote the branch; ask again on a new one.
     BranchRewritten,
@@ -112,16 +113,16 @@ pub enum AnswerOutcome {
     ForeignVersion(Hash),
 }
 
-/// State that changed since people were asked.
+/// Current state that replaces what people were shown when they were asked.
 pub struct GateUpdate {
     pub base: BaseCommit,
     pub foreign: Option<Hash>,
-    /// The edited issue, if it was edited and may be replaced.
+    /// The edited issue, if the document may replace it.
     pub issue: Option<Box<IssueSnapshot>>,
 }
 
-/// Returns the hash that an approval is bound to: gate and policy, document, contents of the files it mentions, and the
-/// foreign files on the branch.
+/// Returns the hash that an approval is bound to. It covers gate and policy, the document, the contents of the files it
+/// mentions, and the foreign files on the branch.
 pub async fn approval_subject(
     cx: &StepContext,
     base: &BaseCommit,
@@ -148,8 +149,8 @@ pub async fn approval_subject(
     Ok(Hash::digest_parts(parts))
 }
 
-/// Commits the document to the issue's branch. For code, commits only its files; the report is published later with the
-/// log. `known` is our last version there, and `only` what else may be there.
+/// Commits the document to the issue's branch. For code, commits only the files; the report is published later with the
+/// log. `known` is our last version on the branch, and `only` the policy for other files there.
 pub async fn propose_document(
     cx: &StepContext,
     publication: &Publication<'_>,
@@ -182,11 +183,11 @@ async fn load_texts(
     Ok(texts)
 }
 
-/// Records a stage's section and returns the pull request body with the newest section of each stage. The body is made
-/// from rows, so people's edits to it do not last, and no stage overwrites another's section.
+/// Records a stage's section and returns the pull request body with the newest section of each stage. The body is built
+/// from stored sections, so edits by people do not last, and no stage overwrites another's section.
 ///
 /// # Errors
-/// `Bug` if the rows cannot be written or read.
+/// `Bug` if the ledger cannot be written or read.
 pub async fn record_pull_body(
     cx: &StepContext,
     key: &str,
@@ -212,7 +213,7 @@ pub async fn record_pull_body(
     Ok(messages::pull_body(issue, &texts))
 }
 
-/// Opens or updates the branch's pull request, and closes the one of an abandoned branch.
+/// Opens or updates the branch's pull request, and closes the pull request of an abandoned branch.
 pub async fn open_pull_request(
     cx: &StepContext,
     publication: &Publication<'_>,
@@ -282,7 +283,7 @@ pub(super) fn file_url(cx: &StepContext, repo: &GitHubRepo, branch: &str, path: 
     format!("{web}/{}/blob/{branch}/{path}", repo.name())
 }
 
-/// Stage name of the gate that only waits for the merge of a pushed change.
+/// Stage name of the gate that waits only for the merge of a pushed change.
 pub const MERGE_GATE: &str = "merge";
 
 /// Whether the run only waits for the merge of its pushed change.
@@ -290,8 +291,8 @@ pub fn waits_for_merge(run: &RunView) -> bool {
     run.gate.as_ref().is_some_and(|gate| gate.spec.stage == MERGE_GATE)
 }
 
-/// Returns the issue's run that most needs people's attention: one that waits for a person, then one that waits for
-/// something else, which a person may have to fix.
+/// Returns the issue's run that most needs people's attention. A run that waits for a person comes before one that
+/// waits for something else, which a person may have to fix.
 pub fn most_urgent_run(runs: impl IntoIterator<Item = RunView>) -> Option<RunView> {
     // Routing takes moments, and pushed changes have their own display.
     let shown = runs.into_iter().filter(|run| run.workflow != ROUTE && !waits_for_merge(run));
@@ -304,7 +305,7 @@ pub fn most_urgent_run(runs: impl IntoIterator<Item = RunView>) -> Option<RunVie
     shown.filter(|run| rank(run) > 0).max_by_key(|run| (rank(run), run.id))
 }
 
-/// Journal key of a gate comment, by which [`update_gate_comment`] finds it again.
+/// Journal key of a gate comment; [`update_gate_comment`] finds the comment by it.
 pub const GATE_COMMENT: &str = "gate";
 
 /// Marker of a gate comment.
@@ -312,8 +313,8 @@ pub fn gate_marker(run: RunId, visit: u64) -> String {
     format!("{GATE_COMMENT}-{run}-{visit}")
 }
 
-/// Restores this visit's gate comment, or posts it again if it was deleted. Returns its URL and time; `None` if GitHub
-/// refuses the write.
+/// Restores the text of this visit's gate comment, or posts the comment again if it was deleted. Returns its URL and
+/// time; `None` if GitHub refuses the write.
 pub async fn restore_gate_comment(
     cx: &StepContext,
     key: &str,
@@ -335,7 +336,8 @@ pub async fn restore_gate_comment(
     .await
 }
 
-/// Updates the gate comment of a visit. Only readers need it, so the run continues if GitHub refuses the edit.
+/// Updates the gate comment of a visit. The comment only informs people, so the run continues if GitHub refuses the
+/// edit.
 pub async fn update_gate_comment(
     cx: &StepContext,
     key: &str,
@@ -356,13 +358,13 @@ pub async fn update_gate_comment(
     .await
 }
 
-/// Maximum files whose changes are shown.
+/// Maximum changed files whose diff is shown.
 const DIFFS_SHOWN: usize = 20;
 
-/// Maximum bytes of a file whose changes are shown.
+/// Maximum size of a file whose diff is shown.
 const DIFF_BYTES: u64 = 256 * 1024;
 
-/// Checks the current state on GitHub before an answer counts.
+/// Checks an answer against the current state on GitHub before accepting it.
 pub async fn check_answer(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -470,7 +472,7 @@ pub async fn check_answer(
     .await
 }
 
-/// Whether an answer about `asked` still covers the current subject.
+/// Checks whether an answer about `asked` still covers the current subject. If it does not, replies with the changes.
 async fn verify_subject(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -491,7 +493,7 @@ async fn verify_subject(
     Ok(AnswerOutcome::AskAgain { subject: current, shown_at, now: Some(now) })
 }
 
-/// Checks that the document is on the branch; a person has to restore it otherwise.
+/// Checks that the document is on the branch. If it is not, returns an error that asks people to restore it.
 fn require_document_on_branch(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
     let (path, branch) = (&proposal.path, &proposal.branch);
     let why = match (&seen.head, seen.document) {
@@ -507,7 +509,8 @@ fn require_document_on_branch(seen: &BranchView, proposal: &Proposal) -> Result<
     Err(StepError::User(why))
 }
 
-/// Whether the issue was edited since the run read it. An approval without a hash is refused then, with the edit shown.
+/// Returns whether an approval is refused because the issue was edited since the run read it. Only an approval without
+/// a hash is refused; the reply shows the edit.
 pub async fn reply_if_issue_edited(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -526,7 +529,7 @@ pub async fn reply_if_issue_edited(
 /// Returns the current issue and its difference from the snapshot, if somebody other than us edited it.
 ///
 /// # Errors
-/// Those of reading it, also if it is closed.
+/// Errors of reading the issue, including that it is closed.
 pub async fn find_issue_edit(
     cx: &StepContext,
     key: &str,
@@ -550,7 +553,7 @@ pub fn text_diff(before: &str, after: &str) -> String {
     similar::TextDiff::from_lines(before, after).unified_diff().context_radius(2).to_string()
 }
 
-/// Returns the document's files that changed until `now`, and their diff.
+/// Returns those files mentioned by the document that changed between its base and `now`, and their diff.
 async fn changed_files(
     cx: &StepContext,
     publication: &Publication<'_>,
@@ -582,7 +585,7 @@ async fn changed_files(
     Ok((paths, diff))
 }
 
-/// Returns a file's text; `Some(None)` if it does not exist, `None` if it is not text, too large or secret.
+/// Returns a file's text. `Some(None)` if the file does not exist; `None` if it is not text, too large or secret.
 async fn readable_text(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
     let Some(entry) = snapshot.entry(path) else { return Some(None) };
     if is_secret_path(path) || entry.size > DIFF_BYTES {
@@ -592,7 +595,7 @@ async fn readable_text(snapshot: &Snapshot, path: &str) -> Option<Option<String>
     String::from_utf8(bytes.to_vec()).ok().map(Some)
 }
 
-/// Commits the approved bytes unchanged, with the review log. Refused if the foreign files have changed since the
+/// Commits the approved bytes unchanged, with the review log. Refuses if the foreign files have changed since the
 /// approval. Requires a countersignature.
 pub async fn publish_document(
     cx: &StepContext,
@@ -621,9 +624,9 @@ pub async fn publish_document(
     commit_to_branch(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }
 
-/// Returns this run's published commit and the audit link it names, if it exists. We ask the pull request: it lists the
-/// commit even if the branch is gone or others committed on top. A pull request that GitHub does not show counts as
-/// none.
+/// Returns the audit link and the commit of this run's publication, if it was made. Reads the pull request's commits,
+/// which include it even if the branch is gone or other commits follow. Returns `None` if GitHub does not show the pull
+/// request.
 pub async fn find_published_commit(
     cx: &StepContext,
     proposal: &Proposal,

@@ -12,7 +12,7 @@ pub fn comment_marker(cx: &StepContext, key: &str, visit: u64) -> String {
     format!("{key}-{}-{visit}", cx.run().id)
 }
 
-/// Posts a comment that notifies people, such as a gate comment.
+/// Posts a comment, such as a gate comment, for which GitHub sends notifications.
 pub async fn post_announcement(
     cx: &StepContext,
     key: &str,

@@ -1,5 +1,5 @@
-//! Budget: a call's maximum cost is reserved before the call. At a cap, the run pauses until a person raises it or its
-//! period ends.
+//! Budget: a call's maximum cost is reserved before the call. At a cap, the run pauses until a person raises the cap or
+//! its period ends.
 //!
 //! A run's own caps (call, stage, run) are checked against the run's ledger, which has one writer. Shared caps are
 //! checked against one table of the whole server, which checks and reserves in one transaction: see `store::spend`.
@@ -17,22 +17,23 @@ use crate::{
     types::{Hash, MicroUsd, Role, Timestamp, Verb},
 };
 
-/// Number of past runs in a quote: enough for a meaningful p90, and few enough to reflect current models.
+/// Number of past runs in a cost quote: enough for a meaningful p90, and few enough to reflect current models.
 const QUOTED_RUNS: u32 = 50;
 
 /// Verb that raises a run's caps.
 const BUDGET: &str = "budget";
 
-/// A call that exceeded a cap, with the amounts.
+/// A call that would exceed a cap, with the amounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetShortfall {
     cap: BudgetCap,
     limit: MicroUsd,
     spent: MicroUsd,
     next: MicroUsd,
-    /// Start of the next period of a shared cap, if the call fits into one.
+    /// Start of the cap's next period; only for a shared cap into which the call fits.
     until: Option<Timestamp>,
-    /// Maximum of a run's cap, and by how much it may still be raised; `None` without a maximum.
+    /// Maximum to which the run's cap may be raised, and the amount by which it may still be raised; `None` without a
+    /// maximum.
     room: Option<(MicroUsd, MicroUsd)>,
 }
 
@@ -51,17 +52,17 @@ impl BudgetShortfall {
     }
 }
 
-/// Result of a look at a paused run.
+/// Result of checking whether a paused run can resume.
 pub enum ResumeDecision {
     Continue,
-    /// The answer did not help; people were told why, and the gate stays open.
+    /// The answer did not raise the cap. A reply says why, and the gate stays open.
     Refused(GateSpec),
-    /// People have not been told of the pause yet.
+    /// People have not been told of the pause yet, so the caller must announce it.
     NotAnnounced,
 }
 
-/// Reserves the maximum cost of a call if no cap is exceeded. `before` is the row of an interrupted attempt at the same
-/// call; it may have been billed, so it counts in addition.
+/// Reserves the maximum cost of a call if no cap is exceeded. `before` is the ledger row of an interrupted attempt at
+/// the same call. That attempt may have been billed, so its cost is added.
 pub(super) async fn reserve_budget(
     cx: &StepContext,
     caps: &BudgetSettings,
@@ -149,7 +150,8 @@ fn total_raised(ledger: &RunLedger) -> MicroUsd {
     ledger.raises.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.amount))
 }
 
-/// Releases the unused part of the reservations. If that fails, it stays reserved until the next boot reads the ledger.
+/// Releases the unused part of the reservations. After an error, that part stays reserved until the next boot reads the
+/// ledger.
 pub(super) async fn release_unspent(cx: &StepContext) {
     if let Err(error) = cx.tools().store.sync_run_spend(cx.run().id).await {
         tracing::error!(run = %cx.run().id, %error, "could not release unused budget; it stays reserved until the next boot");
@@ -190,8 +192,8 @@ fn budget_gate(cx: &StepContext, stage: &str, capped: &BudgetShortfall, shown_at
     }
 }
 
-/// Checks whether somebody raised the run's caps or a new period has begun. A raise is a row of the run, so it outlives
-/// the step; its audit link names the person.
+/// Checks whether somebody raised the run's caps or a new period has begun. A raise is stored as a row of the run, so
+/// it outlives the step; its audit link names the person.
 pub async fn resume_from_budget_pause(
     cx: &StepContext,
     stage: &str,
@@ -234,7 +236,7 @@ pub async fn quote_cost(cx: &StepContext) -> Result<Option<CostHistory>, StepErr
     Ok(quote_from_history(&history))
 }
 
-/// Computes nearest-rank percentiles of billed costs, or of list prices if nothing was billed.
+/// Computes nearest-rank percentiles of billed costs, or of list prices if no run was billed.
 fn quote_from_history(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
     let billed = history.iter().any(|(billed, _)| *billed > MicroUsd(0));
     let mut costs: Vec<_> =

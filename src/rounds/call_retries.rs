@@ -1,8 +1,8 @@
-//! The rule for how long a failed call is retried, by our clock.
+//! Decides how long a failed call is retried, by our clock.
 //!
 //! A service that is busy, broken or slow gets at least [`limits::MODEL_RETRY_WINDOW`] and three requests. The first
-//! wait is the service's retry-after time, or half a minute. Each later wait is at least twice the one before, whatever
-//! the service says. Failures that only time or the operator can end (quota used up, key refused or missing) are
+//! wait is the service's retry-after time, or half a minute. Each later wait is at least twice the one before, even if
+//! the service names less. Failures that only time or the operator can end (quota used up, key refused or missing) are
 //! retried without limit.
 
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::{
     types::Timestamp,
 };
 
-/// Minimum requests before giving up, even after server downtime or slow responses.
+/// Minimum requests of a call before giving up, even if server downtime or slow responses used up the retry window.
 const LEAST_REQUESTS: u32 = 3;
 
-/// Maximum timed-out requests that may be billed.
+/// Number of timed-out, possibly billed requests after which a call is given up.
 const PAID_TIMEOUTS: u32 = 2;
 
 const FIRST_WAIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub(super) struct CallFailure {
     /// Time of the failure. Journals written before this field have only `not_before`.
     #[serde(default)]
     at: Option<Timestamp>,
-    /// Whether the request timed out and may be billed.
+    /// Whether a request of the call timed out and may be billed.
     #[serde(default)]
     held: bool,
     /// Tokens of the partial response.
@@ -81,7 +81,7 @@ impl CallFailure {
         Self { not_before: Some(now.plus(wait)), ..failure }
     }
 
-    /// Returns the reason for the next prompt; `None` if asking again would not help.
+    /// Returns the reason to tell the model in the next prompt; `None` if asking again would not help.
     pub(super) fn prompt_reason(&self) -> Option<String> {
         match (&self.kind, self.tokens) {
             (FailureKind::Truncated, 0) => Some("the answer was cut off; it has to be shorter".to_owned()),
@@ -122,7 +122,7 @@ impl CallFailure {
 #[derive(Debug, Default)]
 pub(super) struct CallRetries {
     last: Option<CallFailure>,
-    /// Start and number of the current series of transient failures.
+    /// Start of the current series of transient failures; `requests` is the length of the series.
     since: Option<Timestamp>,
     requests: u32,
     paid_timeouts: u32,
@@ -133,7 +133,7 @@ impl CallRetries {
         self.last.as_ref()
     }
 
-    /// Records a failure; returns whether to give the call up.
+    /// Records a failure; returns whether to give up the call.
     pub(super) fn record_failure(&mut self, failure: &CallFailure) -> bool {
         self.last = Some(failure.clone());
         self.paid_timeouts += u32::from(failure.held);
@@ -208,7 +208,7 @@ mod tests {
         CallErrorKind::RateLimited { reset: Some(Duration::from_secs(seconds)) }
     }
 
-    /// Returns the seconds from the first failure to each retry, if the service fails with `kinds` in turn.
+    /// Returns the seconds from the first failure to each retry, for a service that fails with `kinds` in turn.
     fn request_times(kinds: &[CallErrorKind], took: u64) -> Vec<u64> {
         let (mut patience, mut now, mut all) = (CallRetries::default(), Timestamp(0), Vec::new());
         for kind in kinds.iter().cycle().take(100) {

@@ -1,9 +1,9 @@
 //! Calls that have to wait: the model is busy, out of quota, refuses us, or its key or program is missing.
 //!
 //! The run sleeps and the issue shows why; the run does not fail and holds no worker. The wait is stored in the run's
-//! state, so checking it calls neither GitHub nor a model. The failure stays in the visit's journal, and the visit
-//! counts its waits. A later attempt that reads the journal back skips as many failures as were waited for, whatever
-//! the clock says.
+//! state, so checking it calls neither GitHub nor a model. Failures stay in the visit's journal, and the visit counts
+//! its waits. A later attempt replays the journal and skips one recorded failure per finished wait, whatever the clock
+//! says.
 
 use std::time::Duration;
 
@@ -17,14 +17,15 @@ use crate::{
     types::{Timestamp, WorkerPool},
 };
 
-/// Interval between checks of a parked call. A check sends no request, and an operator who has just set the key wants
-/// to see it work.
+/// Interval between checks of a parked call. It is short, because a check sends no request and an operator who has just
+/// set the key expects the call to continue.
 const PARKED_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval between checks for a free worker slot. A call takes a minute or more, so a slot stays empty for at most this long while runs are waiting.
+/// Interval between checks for a free worker slot, and so the longest time that a slot stays empty while runs wait for
+/// one. A call takes a minute or more.
 const SLOT_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reason why a call has no result that an edge could handle.
+/// Reason why a call has no result that the workflow could handle.
 #[derive(Debug)]
 pub enum UnansweredCall {
     /// The call must be retried later.
@@ -50,10 +51,10 @@ pub struct CallWait {
     spec: String,
     /// Time of the next call, or of the next check for a missing requirement.
     until: Timestamp,
-    /// The waiting visit, and the ordinal of this wait in it.
+    /// Visit that waits; `number` counts the waits of this visit.
     visit: u64,
     number: u32,
-    /// Boot epoch of the server that saw the failure: after a restart the keys may differ.
+    /// Boot epoch of the server that saw the failure, because keys may change at a restart.
     boot: i64,
     /// The worker pool whose slot the run waits for.
     #[serde(default)]
@@ -63,21 +64,21 @@ pub struct CallWait {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallWaitState {
-    /// Check again at this time.
+    /// The wait is not over; check again at this time.
     Until(Timestamp),
-    /// Over: its time has come.
+    /// The wait is over, because its time has passed.
     Due,
-    /// Over: somebody fixed the cause.
+    /// The wait is over, because somebody fixed the cause.
     Resolved,
 }
 
-/// The first action of a step that calls a model.
+/// First action of a step that calls a model.
 pub enum CallWaitAction {
     /// Make the call.
     Proceed,
     /// Tell people that the cause is fixed, then make the call.
     AnnounceResolved(CallWait),
-    /// Wait, and tell people if they do not know yet.
+    /// Wait until a time. `tell`: announce the wait, because people do not know of it yet.
     Wait { held: CallWait, until: Timestamp, tell: bool },
 }
 
@@ -127,23 +128,23 @@ impl CallWait {
     }
 }
 
-/// The current wait, and the number of waits of this visit.
+/// The current wait, and the number of finished waits of the visit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct VisitWaits {
     held: Option<CallWait>,
     visit: u64,
-    /// Number of finished waits of that visit.
+    /// Number of finished waits of `visit`.
     over: u32,
-    /// Failures seen by this attempt.
+    /// Failures that this attempt has seen so far.
     #[serde(skip)]
     met: u32,
-    /// Responses of this visit, and of the visit before a budget pause. A pause ends the visit and its journal.
+    /// Paid responses of this visit, and of the visit before a budget pause. A pause ends the visit and its journal.
     #[serde(default)]
     bought: Vec<(String, BudgetedCallResult)>,
 }
 
 impl VisitWaits {
-    /// Returns the response to this question that was paid for before a pause.
+    /// Returns the response to this question, if it was paid for before a pause.
     pub(super) fn stored_answer(&self, key: &str) -> Option<BudgetedCallResult> {
         self.bought.iter().find(|(known, _)| known == key).map(|(_, answered)| answered.clone())
     }
@@ -152,12 +153,12 @@ impl VisitWaits {
         self.bought.push((key.to_owned(), answered.clone()));
     }
 
-    /// Drops the stored responses, once the round has their results.
+    /// Drops the stored responses. Called once their results are in the round.
     pub(super) fn clear_answers(&mut self) {
         self.bought.clear();
     }
 
-    /// Continues if this failure was waited for already; otherwise starts a wait.
+    /// Continues if the visit has already waited after this failure; otherwise starts a wait.
     pub(super) fn wait_after_failure(
         &mut self,
         cx: &StepContext,
@@ -173,7 +174,8 @@ impl VisitWaits {
         Err(UnansweredCall::Waiting(self.new_wait(cx, ask, hold, until)))
     }
 
-    /// Waits for a worker slot because others queue already. No request was made, so no failure is counted.
+    /// Starts a wait for a worker slot, because other calls are queueing. No request was made, so no failure is
+    /// counted.
     pub(super) fn wait_for_slot(
         &self,
         cx: &StepContext,
@@ -219,8 +221,8 @@ impl Round {
         self.waits.held = Some(held);
     }
 
-    /// Returns what the step should do about the current wait. Sends no request: many runs may wait for weeks. A short
-    /// wait is shown only once the status comment may be edited again.
+    /// Returns what the step should do about the current wait. Sends no request, because many runs may wait for weeks.
+    /// A short wait is announced only once the status comment may be edited again.
     pub fn next_wait_action(&mut self, cx: &StepContext, status: &StatusComment) -> CallWaitAction {
         let Some(held) = self.waits.held.clone() else { return CallWaitAction::Proceed };
         let until = match held.wait_state(cx) {
@@ -240,7 +242,7 @@ impl Round {
         }
     }
 
-    /// Restores the round from `before` but keeps paid responses, because a cap stopped the next call.
+    /// Restores the round from `before` but keeps paid responses. Used when a cap prevents the next call.
     pub fn reset_keeping_answers(&mut self, before: Self) {
         let bought = std::mem::take(&mut self.waits.bought);
         *self = before;

@@ -12,14 +12,15 @@ use crate::{
     types::Oid,
 };
 
-/// Maximum failing checks described.
+/// Maximum failing checks to describe.
 const MOST_REPORTED_CHECKS: usize = 5;
 
-/// Maximum characters of a check's own output, and of the end of its log.
+/// Maximum characters of a check's output, also used for the end of its log.
 const CHECK_OUTPUT_CHARS: usize = 3_000;
 const LOG_CHARS: usize = 8_000;
 
-/// Bytes read from the end of a log; secrets are redacted before it is cut down.
+/// Maximum bytes read from the end of a log. More than is shown, because secrets are redacted before the text is
+/// shortened.
 const LOG_BYTES: usize = 256 * 1024;
 
 /// Maximum characters kept of a check's name.
@@ -32,19 +33,19 @@ const NAMES_BYTES: usize = 8 * 1024;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CiStatus {
     pub stands: CiState,
-    /// Names of the checks that are pending, and of those that failed, sorted.
+    /// Sorted names of the pending checks; `failing` has those of the failed checks.
     pub pending: Vec<String>,
     pub failing: Vec<String>,
     /// Failing checks that also fail on the base commit.
     pub before: Vec<String>,
-    /// Whether the result of some check is unknown, or whether it ran for this repository.
+    /// Whether the result of a check is unknown, or whether a check was meant to run for this repository.
     #[serde(default)]
     pub unknown: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CiState {
-    /// No checks, or none that decides.
+    /// CI has no result: there are no checks, or none failed and at least one result is unclear.
     Nothing,
     /// Some check is still pending.
     Pending,
@@ -113,7 +114,7 @@ fn readable_name(text: &str) -> String {
     text.trim().chars().take(NAME_CHARS).collect()
 }
 
-/// Describes what these failing checks reported, and returns the number of logs that could not be read.
+/// Describes the output of these failing checks. Also returns the number of logs that could not be read.
 ///
 /// # Errors
 /// Transient GitHub errors.
@@ -202,7 +203,7 @@ fn keep_beginning(text: &str, most: usize) -> String {
     }
 }
 
-/// Returns the end of the text, from the start of a line.
+/// Returns the last characters of the text, starting at the start of a line.
 fn keep_end(text: &str, most: usize) -> String {
     let count = text.chars().count();
     let Some((at, _)) = text.char_indices().nth(count.saturating_sub(most)).filter(|_| count > most) else {

@@ -1,6 +1,8 @@
-//! Cache of values computed from commits: each is computed once, one at a time per repository, and the newest are kept.
+//! Cache of values computed from commits. Each value is computed once, one at a time per repository, and only the
+//! newest are kept.
 //!
-//! Every step of a run needs its commit's index, and so does each run of a quiet repository.
+//! Every step of a run needs its commit's index, and all runs of a repository need the same one until its base commit
+//! changes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,7 +11,7 @@ use std::{
 
 use crate::types::{Oid, RepoId};
 
-/// Number of cached indexes: two busy repositories, or one whose base commit moves.
+/// Number of indexes kept: enough for two busy repositories, or for one whose base commit changes.
 const INDEXES_KEPT: usize = 2;
 
 /// One value per commit, the most recently used last.
@@ -35,7 +37,8 @@ impl<V: Send + Sync + 'static> CommitCache<V> {
         Some(value)
     }
 
-    /// Returns the cached value, or computes it with `make`. Concurrent callers wait for the first one's value.
+    /// Returns the cached value, or computes it with `make`. Concurrent callers wait for the value that the first one
+    /// computes.
     pub(super) async fn get_or_make<E>(
         &self,
         repo: RepoId,

@@ -11,18 +11,18 @@ use crate::{
     types::Hash,
 };
 
-/// A code excerpt; chosen once per visit, and the same for all models of that visit.
+/// A code excerpt, chosen once per visit and shown to all models of that visit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CodeExcerpt {
-    /// Stored excerpt with its report.
+    /// Hash of the stored excerpt and its report.
     pub shown: Hash,
-    /// Number of relevant files without room in the excerpt.
+    /// Number of relevant files that did not fit into the excerpt.
     pub left_out: usize,
-    /// An existing source file and one of its lines, for scripted responses.
+    /// An existing source file and one of its lines; placeholder values for scripted responses.
     pub sample: Option<(String, String)>,
 }
 
-/// Chooses the excerpt by these words and by the files to change, as far as they are known.
+/// Chooses the excerpt by these words and by the files to change, if those are known.
 pub async fn choose_code_excerpt(
     cx: &StepContext,
     base: &BaseCommit,

@@ -11,13 +11,13 @@ use crate::{
     types::Hash,
 };
 
-/// Maximum earlier runs compared: each design is read whole, and the newest matter most.
+/// Maximum earlier runs to compare. Each design is read completely, and the newest designs matter most.
 const PAST_RUNS: u32 = 60;
 
-/// Maximum finding rows searched for recurring objections: about ten per run, one row per review.
+/// Maximum finding rows searched for recurring objections. A run has about ten, one for each review.
 const PAST_FINDINGS: u32 = 1500;
 
-/// Maximum earlier changes whose outcome is shown, and characters of each.
+/// Maximum earlier changes whose outcome is shown; each is limited to `LESSON_CHARS`.
 const PAST_LESSONS: u32 = 5;
 const LESSON_CHARS: usize = 1_000;
 

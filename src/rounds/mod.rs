@@ -3,8 +3,8 @@
 //! The building block of all workflows whose product is a document: a serde struct and functions that a workflow's
 //! steps call. A workflow keeps its own steps and edges, so that all transitions are in one table.
 //!
-//! Every model response is a value here: a good one, a bad one and a missing one each lead to an edge. Only waits
-//! (`StepError::Later`) and our own bugs (`StepError::Bug`) end an attempt.
+//! Every result of a model call is a value here: a good, an unusable and a missing response each lead to an edge. Only
+//! waits (`StepError::Later`) and our own bugs (`StepError::Bug`) end an attempt.
 
 mod adversarial;
 mod announcements;
@@ -76,10 +76,10 @@ use crate::{
 /// The context of our steps.
 pub type StepContext = engine::AttemptContext<StepServices>;
 
-/// Maximum comments of one review shown to the drafter; the rest is ignored.
+/// Maximum comments of one review shown to the drafter; further comments are ignored.
 pub const MOST_REVIEW_REMARKS: usize = 50;
 
-/// Returns the least role that may use this verb on a finding.
+/// Returns the lowest role that may use this remark on a finding.
 pub fn role_to_settle(kind: RemarkKind, blocking: bool) -> Role {
     if kind == RemarkKind::Dismiss && blocking { Role::Maintain } else { Role::Write }
 }
@@ -89,13 +89,13 @@ pub fn role_to_settle(kind: RemarkKind, blocking: bool) -> Role {
 pub struct RemarkEffects {
     /// Ids of findings that people insist on.
     pub insisted: Vec<String>,
-    /// Invisible parts of people's remarks, which no model sees.
+    /// Invisible parts that were removed from people's remarks.
     pub hidden: Vec<HiddenText>,
-    /// Reviews of the pushed change.
+    /// Remarks that are reviews of the pushed change.
     pub reviews: Vec<RunRemark>,
 }
 
-/// Applies new remarks on the round's findings and records the findings.
+/// Applies new remarks to the round's findings and records the findings.
 pub async fn apply_remarks(cx: &StepContext, round: &mut Round) -> Result<RemarkEffects, StepError> {
     let remarks = cx.remarks(round.applied_remarks()).await?;
     if remarks.is_empty() {
@@ -111,7 +111,7 @@ pub fn require_state<T>(left: &Option<T>) -> Result<&T, StepError> {
     left.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step did not set this state")))
 }
 
-/// Whether serialization skips the value.
+/// Whether serde may skip a field because it has the default value.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -119,35 +119,36 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// State of a document between drafter, reviewer and people.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Round {
-    /// Drafts requested so far. The loop's only counter; only `write_draft` changes it.
+    /// Drafts requested so far. This is the loop's only counter, and only `write_draft` changes it.
     pub number: u32,
-    /// Maximum of `number`. A person's `/revise` raises it, so the loop counts from the last answer of a person.
+    /// Maximum of `number`. A person's `/revise` raises it, so that each answer of a person allows further drafts.
     pub cap: u32,
     /// Reviews requested so far, whoever wrote the documents.
     pub reviews: u32,
-    /// Calls made per role, including failed ones.
+    /// Calls made per role or task, including failed calls.
     calls: BTreeMap<String, u32>,
     pub document: Option<Hash>,
-    /// Model that wrote it last; `None` for a person.
+    /// Model that wrote the document last; `None` for a person.
     pub drafter: Option<ServedModel>,
-    /// Whether some of it was written by a model that its response did not identify.
+    /// Whether a part of the document was written by a model that its response did not identify.
     #[serde(default, skip_serializing_if = "is_default")]
     unattested: bool,
-    /// Mistakes that the mechanical checks found; the drafter gets them first.
+    /// Mistakes found by the mechanical checks. They come first in the drafter's prompt.
     pub mistakes: Vec<DocumentMistake>,
     /// The reviewer's findings over all rounds, with their status.
     pub findings: FindingLedger,
     /// The review of `document`; `None` once the document has changed.
     pub review: Option<ReviewOutcome>,
-    /// Repository files that the last prompt had no room for.
+    /// Number of repository files that were cut from the last prompt.
     #[serde(default)]
     pub unshown: usize,
-    /// The version reviewed last since a person's last answer; the next review is about the changes since.
+    /// The version reviewed last since a person's last answer. The next review is limited to the changes since that
+    /// version.
     #[serde(default)]
     compared: Option<Hash>,
-    /// A person's words to the drafter that no draft has answered yet.
+    /// A person's feedback that no draft has addressed yet.
     pub feedback: Option<String>,
-    /// Reason why the drafter's last response was unusable, in our words.
+    /// Reason why the drafter's last response was unusable, without quoting the model.
     #[serde(default, skip_serializing_if = "is_default")]
     unusable: Option<String>,
     /// Number of the run's remarks applied so far.
@@ -156,11 +157,11 @@ pub struct Round {
     /// Whether a person dismissed a finding since the last review was requested.
     #[serde(default, skip_serializing_if = "is_default")]
     dismissed: bool,
-    /// One record per round, for people.
+    /// One record per round, shown to people.
     pub history: Vec<RoundRecord>,
     /// The reviewed version with the fewest open objections, so that a loop does not end with a worse one.
     best: Option<BestVersion>,
-    /// Families that drafted in this run, or since a person's own version.
+    /// Families that drafted in this run, or since a person replaced the document.
     #[serde(default)]
     authors: Vec<Family>,
     /// Mistakes of the previous draft, to distinguish unchanged mistakes from new ones.
@@ -174,7 +175,7 @@ pub struct Round {
     /// Tool calls of the models.
     #[serde(default, skip_serializing_if = "is_default")]
     looked: ToolCallCounts,
-    /// Times in a row that the same mistakes came back.
+    /// Number of times in a row that the same mistakes came back.
     strikes: u32,
 }
 
@@ -182,17 +183,17 @@ pub struct Round {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RoundRecord {
     pub round: u32,
-    /// The document of the round; `None` if there was none.
+    /// Document of the round; `None` if the round produced no document.
     pub document: Option<Hash>,
     /// The verdict; `None` if the draft did not reach review.
     pub verdict: Option<Verdict>,
-    /// The reviewer's reason, or ours without a verdict.
+    /// The reviewer's reason; without a verdict, our explanation.
     pub why: String,
-    /// Number of findings or mistakes left open.
+    /// Number of findings or mistakes still open.
     pub open: usize,
-    /// `None` if a person wrote the document, or before the first draft.
+    /// Model that wrote the document; `None` if a person did, or before the first draft.
     pub drafter: Option<ServedModel>,
-    /// `None` if no model reviewed it.
+    /// Model that reviewed the document; `None` if it was not reviewed.
     pub reviewer: Option<ServedModel>,
 }
 
@@ -203,7 +204,7 @@ struct BestVersion {
     drafter: Option<ServedModel>,
     #[serde(default, skip_serializing_if = "is_default")]
     unattested: bool,
-    /// The findings at that time.
+    /// The findings when the version was reviewed.
     findings: FindingLedger,
     open: usize,
 }
@@ -211,11 +212,11 @@ struct BestVersion {
 /// Next step of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundDecision {
-    /// No objections; continue.
+    /// There are no objections; continue.
     Pass,
-    /// Back to the drafter.
+    /// Send the document back to the drafter.
     Redraft,
-    /// Review the same bytes again, because people dismissed all findings that count.
+    /// Review the same bytes again, because people dismissed all findings that had to be resolved.
     ReviewAgain,
     /// The loop stops; a person decides.
     Stop(LoopStopReason),
@@ -227,9 +228,9 @@ pub enum RoundDecision {
 pub enum LoopStopReason {
     /// The policy allows no more drafts.
     Cap,
-    /// The same objections came back; another round would repeat them.
+    /// The same objections came back, so another round would repeat them.
     Stalled,
-    /// No verdict yet.
+    /// The review gave no verdict.
     Inconclusive,
 }
 
@@ -251,14 +252,16 @@ impl Round {
         }
     }
 
-    /// Records the author of the current version. Earlier authors stay: their text is still in it.
+    /// Records the author of the current version. Earlier authors remain recorded, because their text is still in the
+    /// document.
     fn record_drafter(&mut self, by: ServedModel) {
         self.authors.extend(by.family.clone().filter(|family| !self.authors.contains(family)));
         self.unattested = self.is_unattested() || by.family.is_none();
         self.drafter = Some(by);
     }
 
-    /// Whether a part of the current version has no attested author. Then no review of it counts.
+    /// Whether a model that its response did not identify wrote a part of the current version. If so, no review of the
+    /// version is accepted.
     pub fn is_unattested(&self) -> bool {
         self.unattested || matches!(self.drafter, Some(ServedModel { family: None, .. }))
     }
@@ -269,7 +272,7 @@ impl Round {
         self.authors.iter().chain(&drafter.family).cloned().collect()
     }
 
-    /// Replaces the document with a person's own version: unreviewed, and no model wrote it.
+    /// Replaces the document with a person's own version, which no model wrote and nobody has reviewed.
     pub fn adopt_human_version(&mut self, document: Hash) {
         self.replace_document(document);
         self.drafter = None;
@@ -280,8 +283,8 @@ impl Round {
         self.best = None;
     }
 
-    /// Starts the rounds of the next document with this many drafts. Review state is reset; authors stay, because their
-    /// text may be in this document, too.
+    /// Starts the rounds of the next document and allows this many drafts. Review state is reset; authors are kept,
+    /// because their text may be in this document, too.
     pub fn start_next_document(&mut self, drafts: u32) {
         let before = std::mem::take(self);
         *self = Self {
@@ -300,12 +303,12 @@ impl Round {
         };
     }
 
-    /// Forgets the best version, so that it cannot replace what comes next.
+    /// Forgets the best version, so that it cannot replace the next document.
     pub fn forget_best_version(&mut self) {
         self.best = None;
     }
 
-    /// Sends the document back with a person's words and allows `more` drafts.
+    /// Sends the document back with a person's feedback and allows `more` drafts.
     pub fn send_back(&mut self, words: &str, more: u32) {
         self.feedback = Some(words.to_owned());
         self.compared = None;
@@ -364,8 +367,8 @@ impl Round {
         self.looked
     }
 
-    /// Whether people dismissed all that the review objected to. A dismissal does not change the verdict, so the same
-    /// bytes are reviewed again without another draft.
+    /// Whether people dismissed all findings that the review requires to be resolved. A dismissal does not change the
+    /// verdict, so the same bytes are reviewed again without another draft.
     pub fn needs_another_review(&self) -> bool {
         let refused = |review: &ReviewOutcome| matches!(review.verdict, Verdict::Revise | Verdict::Blocked);
         self.dismissed
@@ -375,7 +378,7 @@ impl Round {
             && !self.findings.open().any(Finding::must_be_resolved)
     }
 
-    /// Settles the mechanical checks: continue, or send back with all mistakes at once.
+    /// Settles the mechanical checks: continue, or send all mistakes to the drafter at once.
     pub fn settle_checks(&mut self, mut mistakes: Vec<DocumentMistake>) -> RoundDecision {
         self.downgrade_name_mistakes(&mut mistakes);
         let open = mistakes.iter().filter(|m| m.is_error()).count();
@@ -396,8 +399,8 @@ impl Round {
     }
 
     /// Downgrades mistakes about names to warnings. A missing name may be a false positive that no draft can fix, so
-    /// the drafter is told once per run. After that the reviewer judges it, as for a person's version or the last
-    /// allowed draft.
+    /// each name is an error only once per run. After that, and for a person's version or the last allowed draft, the
+    /// reviewer judges it.
     fn downgrade_name_mistakes(&mut self, mistakes: &mut [DocumentMistake]) {
         let all = self.drafter.is_none() || self.number >= self.cap;
         let left =
@@ -406,8 +409,8 @@ impl Round {
         self.named.extend(mistakes.iter().filter_map(|m| m.about.clone()));
     }
 
-    /// Settles failed adversarial tests: back to the drafter, if another draft is allowed. The review judges the
-    /// replies.
+    /// Settles failed adversarial tests: sends the document back to the drafter, if another draft is allowed. Otherwise
+    /// the reviewer judges the replies.
     pub fn settle_adversarial_tests(&self) -> RoundDecision {
         self.redraft_or_stop()
     }
@@ -428,7 +431,7 @@ impl Round {
         }
     }
 
-    /// Settles a review: continue, back to the drafter, or stop because another round is pointless.
+    /// Settles a review: continue, send the document back to the drafter, or stop because another round is pointless.
     pub fn settle_review(&mut self, reviewed: ReviewOutcome) -> RoundDecision {
         self.mistakes_before.clear();
         self.strikes = 0;

@@ -27,31 +27,31 @@ use crate::{
 /// Maximum bytes kept of a model's thoughts.
 const THOUGHT_BYTES: usize = 64 * 1024;
 
-/// Model name if the response gives none.
+/// Model name recorded if the response names no model.
 const UNATTESTED: &str = "unattested";
 
-/// The model that a response says it came from.
+/// The model that a response names as its author.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedModel {
-    /// Name as in the response, or "unattested".
+    /// Model name from the response, or "unattested".
     pub model: String,
-    /// `None` if the response names no model or an unknown one.
+    /// Family of the model; `None` if the response names no model or an unknown one.
     pub family: Option<Family>,
-    /// Set if another model was requested and the operator accepts this one instead.
+    /// The requested model, if the operator accepts this one in its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place_of: Option<ReplacedModel>,
 }
 
-/// The requested model, if another was accepted instead.
+/// The requested model, if another model was accepted in its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedModel {
     pub asked: String,
-    /// Entry of `[models.successors]` that allows it.
+    /// Key in `[models.successors]` that allows the replacement.
     pub setting: String,
 }
 
 impl ServedModel {
-    /// The name in the response, known to us or not.
+    /// Returns the model name in the response, whether we know the model or not.
     pub fn model_name(&self) -> Option<&str> {
         Some(self.model.as_str()).filter(|name| *name != UNATTESTED)
     }
@@ -74,9 +74,9 @@ impl ServedModel {
 /// A call to be made within the budget.
 pub(super) struct BudgetedCall<'a> {
     pub role: CallRole,
-    /// Task, if it is not the role's usual one; such calls are counted separately.
+    /// Task of the call; `None` for the role's usual task. Calls with a task are counted separately.
     pub task: Option<&'static str>,
-    /// `provider:model`, or a configured name for one or several models.
+    /// `provider:model`, or a configured name for a model or pool.
     pub spec: &'a str,
     pub system: &'a str,
     pub prompt: &'a Prompt,
@@ -91,7 +91,7 @@ pub(super) struct BudgetedCall<'a> {
     pub caps: &'a BudgetSettings,
     /// Maximum tokens of the response.
     pub longest: u64,
-    /// Timeout, if it is not the model's usual one.
+    /// Timeout of the call; `None` for the model's usual one.
     pub deadline: Option<Duration>,
     /// Calls per role in this run, including retries.
     pub calls: &'a mut BTreeMap<String, u32>,
@@ -100,7 +100,7 @@ pub(super) struct BudgetedCall<'a> {
 }
 
 impl<'a> BudgetedCall<'a> {
-    /// Builds a task of the reviewer's model other than a review.
+    /// Builds a call of the reviewer's model for a task other than a review.
     pub(super) fn reviewer_task(
         (task, system): (&'static str, &'a str),
         (prompt, schema): (&'a Prompt, &'a serde_json::Value),
@@ -129,11 +129,11 @@ impl<'a> BudgetedCall<'a> {
     }
 }
 
-/// A response or failure. The text is stored by hash: the journal holds no documents.
+/// A response or failure. The text is stored by hash, because the journal contains no documents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BudgetedCallResult {
     pub served: ServedModel,
-    /// Id of the requested model that answered; a pool chooses one.
+    /// Id of the requested model. For a pool, the model that it chose.
     #[serde(default)]
     pub asked: String,
     pub prompt: Hash,
@@ -148,13 +148,13 @@ pub(super) struct AnswerText {
     pub text: Hash,
 }
 
-/// Results of an attempt that its journal entry does not hold.
+/// Results of an attempt that are not in its journal entry.
 #[derive(Default)]
 struct AnswerAttemptFlags {
     capped: Option<BudgetShortfall>,
-    /// The call was not made because others wait for a slot.
+    /// The call was not made, because other calls wait for a slot.
     crowded: bool,
-    /// Whether budget was reserved for it.
+    /// Whether budget was reserved for the call.
     held: bool,
 }
 
@@ -168,8 +168,8 @@ impl BudgetedCall<'_> {
     }
 }
 
-/// Makes one call with retries. A model that cannot be called now leads to [`UnansweredCall::Waiting`]; every other
-/// failure is returned in the result.
+/// Makes one call with retries. If the model cannot be called now, returns [`UnansweredCall::Waiting`]. Every other
+/// failure is part of the result.
 pub(super) async fn call_model(
     cx: &StepContext,
     key: &str,
@@ -238,7 +238,7 @@ struct AnswerAttempt<'a> {
     key: &'a str,
     /// The failure of the previous attempt.
     last: Option<&'a CallFailure>,
-    /// Assumed bytes per token of the prompt.
+    /// Assumed bytes per token, used to estimate the prompt's size.
     bytes_a_token: u64,
 }
 
@@ -350,7 +350,7 @@ async fn attempt_call(
     })
 }
 
-/// Records a call whose response is lost. It may have been billed, so the ledger keeps all that is known of it.
+/// Records a call whose response is lost. It may have been billed, so its row stays in the ledger, marked as lost.
 async fn record_lost_call(cx: &StepContext, key: &str, before: CallRow) -> Result<(), StepError> {
     cx.record_later(&format!("{key}~lost-{}", cx.clock().now().0), LedgerRecord::Call(before.mark_lost()))
         .await
@@ -382,9 +382,9 @@ async fn build_call(
     })
 }
 
-/// Settles the ledger rows of a call. Each request has its own row, because each may have cost something. Rows go out
-/// with the next write, so no response is stored with an unsettled row. A row may be settled although its response
-/// cannot be stored and the step is retried.
+/// Settles the ledger rows of a call. Each request has its own row, because each may have cost something. The rows are
+/// written together with the next write, so no response is stored with an unsettled row. If that write fails, the row
+/// may be settled without a stored response, and the step is retried.
 async fn settle_call_rows<'a>(
     cx: &StepContext,
     key: &str,
@@ -423,15 +423,15 @@ fn stopped_call_row(row: CallRow, stopped: &CallError) -> CallRow {
 type RequestUsage<'a> = (&'a Usage, Option<&'a CallErrorKind>);
 
 /// Splits the reservation among a call's requests. Known costs are subtracted. The first request with an unknown cost
-/// keeps the rest for all of them.
+/// keeps the remainder, which covers all requests with unknown cost.
 fn split_reservation(held: Option<u64>, legs: &[RequestUsage<'_>]) -> Vec<Option<u64>> {
     let billed = legs.iter().filter(|(usage, _)| usage.billed).filter_map(|(usage, _)| usage.cost_microusd);
     let mut rest = Some(held.unwrap_or(0).saturating_sub(billed.sum())).filter(|rest| *rest > 0);
     legs.iter().map(|(usage, _)| if usage.may_cost_more() { rest.take() } else { None }).collect()
 }
 
-/// Whether the call failed because its paid routes were closed by the budget. If a free route will be retried anyway,
-/// the call waits for that instead.
+/// Whether the call failed because its budget excluded paid routes. Returns `false` if a free route will be retried
+/// anyway: the call then waits for that route.
 fn is_blocked_by_budget(result: &Result<ModelReply, CallError>) -> bool {
     let Err(error) = result else { return false };
     let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
@@ -450,12 +450,12 @@ fn missing_price_message(spec: &str) -> String {
     )
 }
 
-/// Ends the `once` without a journal entry for a call that was not made; the caller handles it.
+/// Error that makes `once` write no journal entry, for a call that was not made. The caller handles it.
 fn call_not_made(why: &str) -> StepError {
     StepError::Later { why: why.to_owned(), after: Duration::ZERO }
 }
 
-/// Whether the call may have been sent without a journalled result.
+/// Whether the call may have been sent although the journal has no result.
 fn was_sent(row: &CallRow) -> bool {
     matches!(row.status, CallStatus::Reserved | CallStatus::Lost) || row.attempts > 0
 }

@@ -17,13 +17,13 @@ use crate::{
 /// Maximum `go.mod` files read.
 const MODULE_FILES: usize = 60;
 
-/// Maximum number and bytes of files read for their names although the index leaves them out: generated code, vendored
-/// libraries.
+/// Maximum number and bytes of files that are read for their names although they are not in the index: generated code,
+/// vendored libraries.
 const UNREAD_FILES: usize = 2_000;
 const UNREAD_BYTES: u64 = 16_777_216;
 
-/// Runs `judge` on the code's names. That takes about a second on a large repository, so it runs on a blocking thread;
-/// a cancelled run does not wait for it.
+/// Runs `judge` on the names in the code. This takes about a second on a large repository, so it runs on a blocking
+/// thread. A cancelled run does not wait for it.
 pub async fn check_code_names(
     cx: &StepContext,
     base: &BaseCommit,
@@ -56,8 +56,8 @@ pub async fn check_code_names(
     }
 }
 
-/// Reads files of the base commit by path, redacted, without files that models may not see. Files beyond the byte limit
-/// are left out.
+/// Reads files of the base commit by path and redacts them. Leaves out files that models may not see, and files beyond
+/// the byte limit.
 pub async fn read_shown_files(
     cx: &StepContext,
     base: &BaseCommit,

@@ -1,9 +1,9 @@
 //! Builds a prompt from typed segments and fits it into the model's context window.
 //!
-//! Our own words are never cut. Everything else is material: it stands between fences that it cannot forge. If there is
-//! no room, material is cut by weight, with a note beside it: documents by sections, files whole or down to their
-//! interfaces, the rest at its end. The caller records the cuts with the call. Pure: the same segments, mark and room
-//! give the same prompt.
+//! Our own words are never cut. All other text is material, placed between fences that it cannot forge. If the prompt
+//! is too long, material is cut by weight, with a note next to it. Documents are cut by sections, files completely or
+//! down to their interfaces, other material at its end. The caller records the cuts with the call. Pure: the same
+//! segments, mark and size limit give the same prompt.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::{
     engine::OmittedSegment,
 };
 
-/// Weight of a segment; the first of these is cut first.
+/// Weight of a segment. Segments of the first weight are cut first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MaterialWeight {
     /// Contents of files.
@@ -23,7 +23,7 @@ pub(super) enum MaterialWeight {
     Comments,
     /// Facts found by code: paths, mistakes.
     Facts,
-    /// Useless in part, such as a document to review or edit. Never cut.
+    /// Material that is useless if incomplete, such as a document to review or edit. Never cut.
     Uncut,
 }
 
@@ -36,33 +36,33 @@ const CUTTABLE: [MaterialWeight; 5] = [
     MaterialWeight::Facts,
 ];
 
-/// Upper bound of a note's size. Shorter material is not cut, because the note would take its room.
+/// Upper bound for the size of a note about a cut. Shorter material is not cut, because the note would be as long.
 const NOTE_BYTES: usize = 160;
 
-/// A longer line may be cut in the middle.
+/// Maximum bytes of a line that is kept in one piece; longer lines may be cut in the middle.
 const LINE_BYTES: usize = 1000;
 
-/// Untrusted text, or text that quotes it.
+/// Untrusted text, or our text that quotes untrusted text.
 #[derive(Debug, Clone)]
 pub(super) struct PromptMaterial {
-    /// Our one-word name; it is part of the fences.
+    /// Our one-word name for the material, which is part of its fences.
     name: &'static str,
     weight: MaterialWeight,
     body: MaterialBody,
-    /// Maximum bytes shown, however much room there is.
+    /// Maximum bytes shown, even if the prompt has space for more.
     most: usize,
 }
 
-/// Units between which material is cut.
+/// Body of a material, divided into the units between which it may be cut.
 #[derive(Debug, Clone)]
 enum MaterialBody {
     Lines(Vec<String>),
     /// Independent pieces, the most important first.
     Pieces {
         pieces: Vec<String>,
-        /// Shorter forms of the first pieces, kept as long as facts.
+        /// Shorter forms of the first pieces; cut as late as facts.
         least: Vec<String>,
-        /// Name of a piece in the note.
+        /// Name of the unit, for the note about a cut.
         unit: &'static str,
     },
     /// A document whose sections have ranks.
@@ -73,13 +73,13 @@ enum MaterialBody {
 }
 
 impl PromptMaterial {
-    /// Material that is cut at line ends.
+    /// Creates material that is cut at line ends.
     pub(super) fn text(name: &'static str, weight: MaterialWeight, text: &str) -> Self {
         let pieces = text.trim_end().split_inclusive('\n').flat_map(split_line).collect();
         Self { name, weight, body: MaterialBody::Lines(pieces), most: usize::MAX }
     }
 
-    /// Material that is cut by sections.
+    /// Creates material that is cut by sections.
     pub(super) fn markdown(
         name: &'static str,
         weight: MaterialWeight,
@@ -90,7 +90,7 @@ impl PromptMaterial {
         Self { name, weight, body: MaterialBody::Markdown { text, rank }, most: usize::MAX }
     }
 
-    /// Material that is cut between pieces; each is shown whole or not at all.
+    /// Creates material that is cut between pieces; each piece is shown completely or not at all.
     pub(super) fn pieces(
         name: &'static str,
         unit: &'static str,
@@ -128,7 +128,7 @@ impl PromptMaterial {
         }
     }
 
-    /// Returns the bytes that remain when this weight is cut; `None` if the material is not cut then.
+    /// Returns the minimum size of the material when this weight is cut; `None` if this weight does not affect it.
     fn minimum_bytes(&self, weight: MaterialWeight) -> Option<usize> {
         let least = match &self.body {
             MaterialBody::Pieces { least, .. } => least.iter().map(String::len).sum(),
@@ -141,7 +141,7 @@ impl PromptMaterial {
         }
     }
 
-    /// Returns as much as fits into `bytes`.
+    /// Cuts the material to at most `bytes` bytes.
     fn fit_within(&self, bytes: usize) -> FittedMaterial {
         match &self.body {
             MaterialBody::Pieces { pieces, least, .. } => fit_pieces(pieces, least, bytes),
@@ -166,7 +166,7 @@ impl PromptMaterial {
         }
     }
 
-    /// Returns the unit's name for the note.
+    /// Returns the name of the unit, for the note about a cut.
     fn unit(&self) -> &'static str {
         match &self.body {
             MaterialBody::Pieces { unit, .. } => unit,
@@ -175,7 +175,8 @@ impl PromptMaterial {
     }
 }
 
-/// Shows the short forms first, then whole pieces instead. A piece that is too long leaves its room to others.
+/// Fits the short forms first, then replaces them by complete pieces. A piece that does not fit is skipped, so that
+/// later pieces may fit.
 fn fit_pieces(pieces: &[String], least: &[String], bytes: usize) -> FittedMaterial {
     let mut shown = vec![""; pieces.len()];
     let mut room = bytes;
@@ -194,7 +195,7 @@ fn fit_pieces(pieces: &[String], least: &[String], bytes: usize) -> FittedMateri
     FittedMaterial { text: shown.concat(), missing }
 }
 
-/// The part of a material that is shown.
+/// A material cut to size.
 #[derive(Debug, Clone, Default)]
 struct FittedMaterial {
     text: String,
@@ -202,15 +203,15 @@ struct FittedMaterial {
     missing: (usize, usize),
 }
 
-/// Returns the byte offset after this many characters; `usize::MAX` if the text is shorter.
+/// Returns the byte offset after this many characters, or `usize::MAX` if the text is shorter.
 fn byte_offset(text: &str, chars: usize) -> usize {
     text.char_indices().nth(chars).map_or(usize::MAX, |(at, _)| at)
 }
 
-/// A segment.
+/// A segment of a prompt.
 #[derive(Debug, Clone)]
 enum PromptPart {
-    /// Our own words.
+    /// Our own words, which are never cut.
     Instructions(String),
     Material {
         heading: Cow<'static, str>,
@@ -230,7 +231,7 @@ pub(super) struct Prompt {
 pub(super) struct AssembledPrompt {
     pub text: String,
     pub cut: Vec<OmittedSegment>,
-    /// False if it is too long even with everything cut.
+    /// Whether the prompt fits into its size limit. False if it is too long even after all cuts.
     pub fits: bool,
 }
 
@@ -239,13 +240,13 @@ impl Prompt {
         &self.mark
     }
 
-    /// `mark` is a random word, drawn after all fenced material was written.
+    /// Creates an empty prompt. `mark` is a random word, drawn after all fenced material was written.
     pub(super) fn new(mark: &str) -> Self {
         assert!(!mark.is_empty() && mark.bytes().all(|b| b.is_ascii_alphanumeric()), "{mark} marks nothing");
         Self { mark: mark.to_owned(), parts: Vec::new() }
     }
 
-    /// Adds our own words; must not contain anybody else's.
+    /// Adds our own words; `text` must not quote anybody.
     pub(super) fn with_instructions(mut self, text: impl Into<String>) -> Self {
         self.parts.push(PromptPart::Instructions(text.into()));
         self
@@ -274,7 +275,7 @@ impl Prompt {
         self
     }
 
-    /// Builds the prompt and cuts it to `room` bytes if necessary.
+    /// Builds the prompt. If it exceeds `room` bytes, cuts material.
     pub(super) fn assemble(&self, room: usize) -> AssembledPrompt {
         let mut kept: Vec<FittedMaterial> = self.parts.iter().map(PromptPart::initial_text).collect();
         let mut text = self.render(&kept);
@@ -312,7 +313,7 @@ impl Prompt {
 }
 
 impl PromptPart {
-    /// The material before any cut for room.
+    /// Returns the material limited only by its own maximum, before the prompt is cut.
     fn initial_text(&self) -> FittedMaterial {
         match self {
             Self::Instructions(_) => FittedMaterial::default(),
@@ -340,7 +341,7 @@ impl PromptPart {
 }
 
 impl PromptMaterial {
-    /// Returns the record of what is left out.
+    /// Returns the record of the missing pieces; `None` if nothing is missing.
     fn cut_record(&self, kept: &FittedMaterial) -> Option<OmittedSegment> {
         let (pieces, bytes) = kept.missing;
         (pieces > 0).then(|| OmittedSegment { what: self.name.to_owned(), pieces, bytes })
@@ -531,7 +532,7 @@ mod tests {
         assert!(cut.text.contains("ä 11\n<<<end of issue"), "{}", cut.text);
     }
 
-    /// Random texts from an attacker's vocabulary, including the mark.
+    /// Material consists of random texts that contain parts of a fence, including the mark.
     #[test]
     fn material_cannot_close_or_imitate_a_fence() {
         let words = [

@@ -1,4 +1,4 @@
-//! Calls the reviewer. Fails closed: a verdict other than INCONCLUSIVE needs a schema-valid response that echoes this
+//! Calls the reviewer. Fails closed: a verdict other than INCONCLUSIVE requires a schema-valid response with this
 //! call's nonce, from a model of another family than the drafter's.
 
 use std::collections::BTreeMap;
@@ -24,13 +24,13 @@ use crate::{
     types::{Hash, Verdict, WorkerPool},
 };
 
-/// Everything for the reviewer's prompt except the document.
+/// All parts of the reviewer's prompt except the document.
 pub struct ReviewBrief<'a> {
     pub what: &'a str,
     pub issue: &'a super::IssueSnapshot,
     pub body: &'a str,
     pub shown: &'a ContextSections,
-    /// Background texts about the issue.
+    /// Background texts, such as answers or earlier artifacts.
     pub extras: &'a [PromptExtra],
     pub rules: &'a str,
     pub spec: &'a str,
@@ -39,13 +39,13 @@ pub struct ReviewBrief<'a> {
     pub workers: WorkerPool,
     /// Tools that the reviewer may use before it answers.
     pub looks: Option<ToolSession<'a>>,
-    /// Facts that the mechanical checks established, shown first; our own words only.
+    /// Facts that the mechanical checks established, shown first. They contain only our own words.
     pub facts: &'a str,
-    /// Warnings of the checks. They quote the document, so they are shown as material.
+    /// Warnings of the checks. They are shown as material, because they quote the document.
     pub warnings: &'a str,
-    /// Whether a place exists in the document or the repository. A blocking finding needs an existing place.
+    /// Whether a place exists in the document or the repository. Only a finding with an existing place may block.
     pub place_exists: &'a (dyn Fn(&str) -> bool + Send + Sync),
-    /// Whether the text at a place is the same as in the given earlier version.
+    /// Whether the text at a place (first argument) is unchanged since an earlier version (second argument).
     pub unchanged_at: &'a (dyn Fn(&str, &str) -> bool + Send + Sync),
 }
 
@@ -53,7 +53,7 @@ pub struct ReviewBrief<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewOutcome {
     pub verdict: Verdict,
-    /// `None` if no model reviewed it.
+    /// Model that reviewed the document; `None` if no model did.
     pub reviewer: Option<ServedModel>,
     /// The reviewer's own summary; untrusted text.
     pub rationale: String,
@@ -217,8 +217,8 @@ async fn evaluate_answer(
     })
 }
 
-/// Returns `None` if the response attests the requested model, and its family differs from those of all drafting
-/// models.
+/// Checks that the response attests the requested model or its accepted successor, and that its family differs from all
+/// drafting families. Returns the failure, or `None` if the reviewer is independent.
 pub(super) fn check_independence(
     round: &Round,
     reviewer: &ServedModel,
@@ -293,8 +293,8 @@ fn review_facts(brief: &ReviewBrief<'_>, mark: &str, nonce: &str) -> BTreeMap<St
     ])
 }
 
-/// Facts first, untrusted text last. The document is never cut: nobody may approve half a document. The changes since
-/// the last reviewed version are shown separately.
+/// Builds the prompt of a review: facts first, untrusted text last. The document is never cut, because nobody may
+/// approve half a document. Changes since the last reviewed version are shown separately.
 fn review_prompt(
     round: &Round,
     brief: &ReviewBrief<'_>,

@@ -1,20 +1,20 @@
 //! Checks the state on GitHub before each stage, and maps GitHub errors to step errors.
 //!
-//! Webhooks are hints and some are lost. So the issue and its pull request are read again before each stage, and
-//! whatever a webhook would have stopped stops here as well.
+//! Webhooks are hints and some are lost. So the issue and its pull request are read again before each stage. A state
+//! that a webhook would have reported as a reason to stop ends the run here as well.
 //!
-//! Each attempt looks again and nothing is journalled, because the previous attempt may be days old. That is sound as
-//! long as these rules hold:
+//! Each attempt checks again and nothing is journalled, because the previous attempt may be days old. This is correct
+//! as long as these rules hold:
 //!
-//! - A look changes nothing, here or on GitHub, so it may be repeated and may give another result. The stop label is
-//!   removed only by the halt visit, after the end is on disk. If it were removed here, a lost response would hide it
-//!   from the next look.
-//! - "Continue" leaves nothing that a later attempt would need: no value of the look goes into the state, a prompt or
-//!   an effect.
-//! - "Stop" comes before the first effect of an attempt, where a person's `/stop` takes effect as well. Effects of an
-//!   earlier attempt are safe: the halt visit looks for the status comment before it writes one, and takes labels,
-//!   branch and pull request as it finds them. A started publication is completed: if the approved commit exists, the
-//!   halt visit does the rest and the run is done.
+//! - A check changes nothing, here or on GitHub, so it may be repeated and may give another result. The stop label is
+//!   removed only by the halt visit, after the end is on disk. If the check removed the label and its response were
+//!   lost, the next check would not see the label.
+//! - A check that lets the run continue leaves nothing that a later attempt would need: none of its values goes into
+//!   the state, a prompt or an effect.
+//! - A check that stops the run comes before the first effect of an attempt, where a person's `/stop` takes effect as
+//!   well. Effects of an earlier attempt are safe: the halt visit looks for the status comment before it writes one,
+//!   and accepts labels, branch and pull request as it finds them. A publication that has started is completed: if the
+//!   approved commit exists, the halt visit finishes the publication and the run is done.
 
 use std::time::Duration;
 
@@ -30,18 +30,18 @@ use crate::{
     types::{Actor, Hash, IssueNo, Role, UserId, Verb},
 };
 
-/// Interval of checks while GitHub's rate limit blocks a step; a check sends no request.
+/// Interval between checks while GitHub's rate limit blocks a step; a check sends no request.
 const LIMIT_CHECK: Duration = Duration::from_secs(15);
 
-/// Wait before another look for something that does not show yet or may have been written.
+/// Delay before reading GitHub again, after an error or for an object that is not visible yet.
 const RETRY_DELAY: Duration = limits::LOOKUP_INTERVAL;
 
-/// Time before an enabled repository is checked again; otherwise each step would read its settings file.
+/// Time for which an enabled repository is not checked again, because otherwise each step would read its settings file.
 const SWITCH_CHECK_INTERVAL: Duration = Duration::from_secs(45);
 
 impl StepServices {
-    /// Checks issue and pull request before a stage, and ends the run where a lost webhook would have ended it. Returns
-    /// the current pull request; it may only be kept through the journal.
+    /// Checks issue and pull request before a stage, and ends the run if a lost webhook would have ended it. Returns
+    /// the current pull request; callers may store it only through the journal.
     pub async fn check_still_wanted(
         &self,
         cx: &StepContext,
@@ -65,7 +65,7 @@ impl StepServices {
         Err(StepError::Stopped { by: unknown_actor(), why: why.to_owned() })
     }
 
-    /// Whether the repository's settings switch us off now. An unreadable file counts as on.
+    /// Whether the repository's settings switch us off now. An unreadable file does not switch us off.
     async fn is_switched_off(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<bool, StepError> {
         let now = cx.clock().now();
         let seen = self.switch_checked_at.lock().await.get(&repo.id()).copied();
@@ -79,7 +79,7 @@ impl StepServices {
         Ok(off)
     }
 
-    /// Checks that the App has all permissions that the run will need, before any paid call.
+    /// Checks, before any paid call, that the App has all permissions that the run will need.
     pub async fn check_permissions(&self, repo: &GitHubRepo, on_branch: bool) -> Result<(), StepError> {
         let lacking = repo.missing_permissions(on_branch).await.map_err(github_error)?;
         if lacking.is_empty() {
@@ -92,8 +92,8 @@ impl StepServices {
         )))
     }
 
-    /// Returns the run's issue. If it is missing, waits first, because GitHub's reads lag behind its webhooks; then
-    /// finds out why.
+    /// Returns the run's issue. If GitHub does not find the issue, first retries later, because GitHub's reads lag
+    /// behind its webhooks. After that, the error explains why the issue is missing.
     pub(super) async fn find_issue(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<Issue, StepError> {
         let number = cx.run().trigger.issue;
         let about = format!("issue {number}");
@@ -131,7 +131,7 @@ impl StepServices {
             .map_err(|error| StepError::Bug(error.into()))
     }
 
-    /// Returns why an issue is missing although we waited.
+    /// Returns the reason why an issue is still missing after the retries.
     async fn explain_missing_issue(
         &self,
         repo: &GitHubRepo,
@@ -163,7 +163,7 @@ impl StepServices {
     }
 }
 
-/// Placeholder for an unknown person.
+/// Actor to record if the person is unknown.
 pub fn unknown_actor() -> Actor {
     Actor { id: UserId(0), login: "someone".to_owned(), bot: false }
 }
@@ -177,13 +177,13 @@ pub const SWITCHED_OFF: &str = "Countersign was switched off for this repository
 /// Whether the repository's settings file switches us off.
 ///
 /// # Errors
-/// GitHub errors, except that a missing file counts as on.
+/// GitHub errors. A missing file is not an error and returns `false`.
 pub async fn is_switched_off(repo: &GitHubRepo) -> Result<bool, GitHubApiError> {
     let file = repo.file(REPOSITORY_FILE, "HEAD").await?;
     Ok(file.is_some_and(|bytes| RepoSettings::switches_off(&String::from_utf8_lossy(&bytes))))
 }
 
-/// Returns the first author of the issue's current text who may not write here.
+/// Returns the first author of the issue's current text who has no write permission for the repository.
 pub async fn find_outside_author(cx: &StepContext, repo: &GitHubRepo) -> Result<Option<String>, StepError> {
     let ours = repo.bot().await.map_err(github_error)?.id;
     for author in repo.authors(cx.run().trigger.issue).await.map_err(github_error)?.actors() {
@@ -197,8 +197,8 @@ pub async fn find_outside_author(cx: &StepContext, repo: &GitHubRepo) -> Result<
     Ok(None)
 }
 
-/// Returns notes about the issue's authors for the people who decide. Uses GitHub's time of the last edit: `updated_at`
-/// also changes with comments and labels, and the run's trigger may be a comment.
+/// Returns notes about the issue's authors, for the people who decide. Uses GitHub's time of the last edit, because
+/// `updated_at` also changes with comments and labels, and the run's trigger may be a comment.
 pub async fn read_authorship(cx: &StepContext, repo: &GitHubRepo) -> Result<Vec<AuthorshipNote>, StepError> {
     let authors = repo.authors(cx.run().trigger.issue).await.map_err(github_error)?;
     let asked = cx.run().trigger.at;
@@ -235,7 +235,7 @@ async fn find_pull_request(repo: &GitHubRepo, number: IssueNo) -> Result<PullReq
     }
 }
 
-/// Returns the stop reason that follows from the pull request's state.
+/// Returns the stop reason for a merged or closed pull request.
 fn closed_reason(pull: &PullRequest) -> Option<&'static str> {
     match (pull.merged, pull.open) {
         (true, _) => Some(MERGED),
@@ -244,7 +244,7 @@ fn closed_reason(pull: &PullRequest) -> Option<&'static str> {
     }
 }
 
-/// Returns the stop label, if it is among these.
+/// Returns the stop label, if it is among `labels`.
 pub fn stop_label_on(labels: &[String]) -> Option<&'static str> {
     let label = commands::COMMON
         .iter()
@@ -253,8 +253,8 @@ pub fn stop_label_on(labels: &[String]) -> Option<&'static str> {
     labels.iter().any(|on| on == label).then_some(label)
 }
 
-/// Maps a GitHub error to a step error: wait, tell people, or investigate. People get our own sentences. GitHub's words
-/// may quote anything, so they go to the server's log only.
+/// Maps a GitHub error to a step error: wait, tell people, or investigate. People get our own sentences. GitHub's
+/// messages may quote anything, so they go only to the server's log.
 pub fn github_error(fault: GitHubApiError) -> StepError {
     let later = |why: &str, after| StepError::Later { why: why.to_owned(), after };
     let sentence = match &fault {
@@ -317,7 +317,7 @@ pub fn github_error(fault: GitHubApiError) -> StepError {
 /// GitHub's message for a commit or branch that violates a ruleset.
 const RULES: &str = "rule violations";
 
-/// Returns GitHub's permission names, if the text contains nothing else.
+/// Returns the text if it contains only GitHub's permission names.
 fn wanted_permissions(accepted: Option<&str>) -> Option<String> {
     let plain = |c: char| c.is_ascii_lowercase() || "_=;, ".contains(c);
     let accepted =
@@ -325,7 +325,7 @@ fn wanted_permissions(accepted: Option<&str>) -> Option<String> {
     Some(accepted.replace("; ", " or ").replace(';', " or "))
 }
 
-/// Describes GitHub's validation errors in our words.
+/// Describes GitHub's validation errors in sentences of our own.
 fn rejection_message(problems: &[GitHubValidationError]) -> String {
     let told: Vec<_> = problems
         .iter()

@@ -23,11 +23,11 @@ With nothing to add, `queries` is an empty list.";
 /// Maximum characters of the issue's text: enough to understand its topic.
 const ISSUE_CHARS: usize = 3000;
 
-/// Returns the searches that the model of `[route]` plans for a topic. With `read`, the results so far, it returns
-/// further searches, possibly none. The inner error says why planning failed, in our words.
+/// Returns the searches that the model of `[route]` plans for a topic. If `read` has results of earlier searches,
+/// returns further searches, possibly none. The inner error is a sentence that says why planning failed.
 ///
 /// # Errors
-/// Those of journal and ledger.
+/// Errors of journal and ledger.
 pub async fn plan_searches(
     cx: &StepContext,
     policy: &Policy,

@@ -1,5 +1,5 @@
-//! Asks a small model something that the work can do without; once more if the response is unusable. It does not wait,
-//! because the person is watching. The cost is reserved and recorded like that of every call.
+//! Asks a small model a question whose answer is optional; repeats it once if the response is unusable. It does not
+//! wait for a busy model, because a person is watching. The cost is reserved and recorded like that of every call.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
 
 pub(super) struct SmallModelQuestion<'a> {
     pub(super) role: CallRole,
-    /// Task, if it is not the role's usual one.
+    /// Task of the call; `None` for the role's usual task.
     pub(super) task: Option<&'static str>,
     /// Journal keys of the first and the second call.
     pub(super) keys: [&'static str; 2],
@@ -33,14 +33,14 @@ pub(super) struct SmallModelQuestion<'a> {
     pub(super) workers: WorkerPool,
     /// Schema of the response, for services that support one.
     pub(super) schema: &'a serde_json::Value,
-    /// Timeout, if it is longer than people usually wait for routing.
+    /// Timeout; `None` for that of routing, which is shorter.
     pub(super) time: Option<Duration>,
 }
 
-/// Returns the parsed response and its model, or why not, in our words.
+/// Returns the parsed response and its model, or a sentence that says why the response is missing.
 ///
 /// # Errors
-/// Those of journal and ledger.
+/// Errors of journal and ledger.
 pub(super) async fn ask_small_model<T>(
     cx: &StepContext,
     policy: &Policy,

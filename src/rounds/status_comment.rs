@@ -1,4 +1,4 @@
-//! The one status comment of an issue: posted by its first run and edited in place after that.
+//! The one status comment of an issue: posted by its first run, and edited in place by all runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,34 +11,36 @@ use crate::{
     types::{CommentId, Timestamp},
 };
 
-/// Marker of an issue's status comment. Earlier versions posted one per run, with a marker that starts like this.
+/// Marker of an issue's status comment. Earlier versions posted one comment per run, with a marker that starts with
+/// this word.
 pub const STATUS_MARKER: &str = "status";
 
 /// Location of the status comment and time of its last edit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusComment {
     id: Option<CommentId>,
-    /// GraphQL id; `None` if an earlier version posted it.
+    /// GraphQL id of the comment; `None` if an earlier version posted it.
     #[serde(default)]
     node: Option<String>,
     pub url: Option<String>,
     touched: Option<Timestamp>,
-    /// Whether a visit that was not saved may have posted it.
+    /// Whether an earlier attempt of the visit, whose state was not saved, may have posted the comment.
     #[serde(skip)]
     in_doubt: bool,
 }
 
-/// Whether an edit may be skipped shortly after the last one.
+/// Whether an edit may be skipped because the last one was moments ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusUrgency {
-    /// Progress: the next edit will show it, too.
+    /// Progress. An edit may be skipped, because the next one shows the progress, too.
     Progress,
-    /// The run waits for a person or is over: no later edit will show it.
+    /// The run waits for a person or is over. The edit must not be skipped, because no later one follows.
     TurningPoint,
 }
 
 impl StatusComment {
-    /// Marks the comment as possibly posted by a visit that was not saved; it is looked for before another is posted.
+    /// Marks the comment as possibly posted by an attempt whose state was not saved. The next write looks for the
+    /// comment before posting another.
     pub fn marked_uncertain(self) -> Self {
         Self { in_doubt: true, ..self }
     }
@@ -48,7 +50,7 @@ impl StatusComment {
         self.touched.map(|touched| touched.plus(limits::STATUS_EDIT_GAP))
     }
 
-    /// Shows `body`; the first call posts a comment.
+    /// Shows `body` in the status comment; the first call posts the comment.
     pub async fn show(
         &mut self,
         cx: &StepContext,
@@ -59,7 +61,7 @@ impl StatusComment {
         self.show_and_label(cx, key, body, urgency, None).await.map(drop)
     }
 
-    /// Like [`show`](Self::show), and sets the issue's state label if that needs no write of its own. Returns whether
+    /// Like [`show`](Self::show), and also sets the issue's state label if both fit into one request. Returns whether
     /// the label changed.
     pub async fn show_and_label(
         &mut self,
@@ -95,7 +97,7 @@ struct PostedStatusComment {
     #[serde(default)]
     node: Option<String>,
     url: String,
-    /// Whether the label changed with it.
+    /// Whether the label changed in the same request.
     #[serde(default)]
     moved: bool,
 }
@@ -107,7 +109,7 @@ impl From<Comment> for PostedStatusComment {
     }
 }
 
-/// Returns `None` if the conversation is locked; the comment stays as it is.
+/// Edits or posts the comment. Returns `None` if the conversation is locked, and then leaves the comment unchanged.
 async fn write_comment(
     cx: &StepContext,
     repo: &GitHubRepo,

@@ -1,4 +1,4 @@
-//! Services that steps use: GitHub, mirrors, models; and facts about a run that every stage reads.
+//! Services that steps use (GitHub, mirrors, models), and facts about a run that every stage reads.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -40,28 +40,28 @@ pub struct StepServices {
     pub providers: Arc<ModelProviders>,
     pub store: Arc<Store>,
     pub settings: Arc<Settings>,
-    /// The reviewer of `settings`, or the one set by a later reload.
+    /// The reviewer named in `settings`, or in the settings of a later reload.
     pub reviewer: ReloadableValue<String>,
     pub commits: CommitCache<IndexedCommit>,
-    /// Time that failing fetches have cost each run since its last successful fetch. In memory only: a new process
-    /// starts again.
+    /// Time that failing fetches have cost each run since its last successful fetch. Kept in memory only, so a restart
+    /// resets it.
     pub fetch_failure_time: Mutex<HashMap<RunId, Duration>>,
-    /// Time when each repository was last seen as switched on. In memory only.
+    /// Time when each repository was last seen as switched on. Kept in memory only.
     pub switch_checked_at: Mutex<HashMap<RepoId, Timestamp>>,
     /// Sandbox for tests, detected on first use.
     pub sandbox: OnceCell<Sandbox>,
-    /// Time metric of sandboxed commands.
+    /// Metric for the time of sandboxed commands.
     pub sandbox_time: sandbox::SandboxSeconds,
 }
 
-/// A run's base commit with its index.
+/// A run's base commit and its index.
 #[derive(Debug)]
 pub struct IndexedCommit {
     snapshot: Snapshot,
     index: Arc<Index>,
 }
 
-/// Settings of one run: the server's, tightened by the repository's. Fixed when the run starts.
+/// Settings of one run: the server's, restricted further by the repository's. Fixed when the run starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub drafter: String,
@@ -73,17 +73,17 @@ pub struct Policy {
     pub max_rounds: u32,
     /// Whether a person is asked before the draft goes to review.
     pub draft_gate: bool,
-    /// Whether a person is asked after an APPROVED review. Not serialized if true, as in older versions: the subject of
-    /// an open gate is a hash over these bytes.
+    /// Whether a person is asked after an APPROVED review. Like in older versions, `true` is not serialized, because
+    /// the subject of an open gate is a hash over the serialized policy.
     #[serde(default = "on", skip_serializing_if = "Clone::clone")]
     pub verdict_gate: bool,
-    /// Approvers and deadlines of gates. Not serialized if default, for the same reason.
+    /// Approvers and deadlines of gates. The default is not serialized, for the same reason as `verdict_gate`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gates: GateRules,
     /// Path of the document; `{issue}` is replaced by the issue's number.
     pub document_path: String,
-    /// Publication mode of the document. Older runs have no such field and publish files; the subject of their open
-    /// gate is a hash over these bytes.
+    /// Publication mode of the document. Older runs have no such field and publish files. That mode is not serialized,
+    /// because the subject of an open gate is a hash over the serialized policy.
     #[serde(default = "as_files", skip_serializing_if = "is_as_files")]
     pub publish: Publish,
     /// Settings for documents that are filed as issues.
@@ -98,18 +98,18 @@ pub struct Policy {
     /// Tool settings; `None` if no model may use tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolSettings>,
-    /// Percentage of changed lines that tests should run, for code.
+    /// Percentage of changed lines that the tests of a code change should run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<u32>,
-    /// Whether a missing spec is written first, for code made from a design.
+    /// Whether a missing spec is written first, if code is made from a design.
     #[serde(default, skip_serializing_if = "is_default")]
     pub from_design: bool,
     #[serde(default)]
     pub caps: BudgetSettings,
-    /// Whether the thread may show costs; anybody can read a public repository's.
+    /// Whether the thread may show costs, which anybody can read in a public repository.
     #[serde(default)]
     pub shows_cost: bool,
-    /// Reason why the repository's own file was not used, in our words.
+    /// Reason why the repository's settings file was not used, in our own words.
     pub complaint: Option<String>,
 }
 
@@ -176,24 +176,25 @@ impl Policy {
     }
 }
 
-/// The issue as people saw it when the run read it. `digest` detects a later edit.
+/// The issue as people saw it when the run read it. A later edit changes the digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueSnapshot {
     pub number: IssueNo,
     pub title: String,
-    /// Body text, stored.
+    /// Hash of the stored body text.
     pub body: Hash,
-    /// Hash of title and body as they are on GitHub.
+    /// Hash of title and body as GitHub returns them.
     pub digest: Hash,
     pub author: Actor,
     pub url: String,
     pub labels: Vec<String>,
-    /// Parts that GitHub does not display; no model sees them.
+    /// Parts of the body that GitHub does not display. They are removed from what models see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<HiddenText>,
 }
 
-/// A run's base commit. Recorded, not enforced: a busy default branch moves all day.
+/// A run's base commit. It is recorded, but nothing requires the default branch to stay at it, because a busy branch
+/// changes all day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseCommit {
     pub branch: String,
@@ -218,15 +219,15 @@ impl Policy {
         self.roles.get(role).unwrap_or(&self.drafter)
     }
 
-    /// Returns the settings for the model of `[route]`, if it may be used. An unreadable repository file may forbid it,
-    /// so it counts as forbidden then.
+    /// Returns the settings for the model of `[route]`, if it may be used. If the repository's file is unreadable, the
+    /// model may not be used, because the file may forbid it.
     pub(super) fn narrator_routing(&self) -> Option<&Routing> {
         self.routing.as_ref().filter(|routing| routing.mode != RouteMode::Manual && self.complaint.is_none())
     }
 }
 
 impl StepServices {
-    /// Whether a script may answer under this policy; without a policy, under the server's settings.
+    /// Whether scripted answers are allowed under this policy; without a policy, under the server's settings.
     pub fn is_rehearsal(&self, policy: Option<&Policy>) -> bool {
         let models = &self.settings.models;
         let (drafter, roles, reviewer) = policy
@@ -243,7 +244,7 @@ impl StepServices {
     /// Returns the sandbox for the repository's own tests.
     ///
     /// # Errors
-    /// `User` if this machine has none.
+    /// `User` if no sandbox works on this machine.
     pub async fn find_sandbox(&self) -> Result<Sandbox, StepError> {
         let settings = &self.settings.sandbox;
         let find = async {
@@ -262,7 +263,7 @@ impl StepServices {
         Ok(sandbox.with_time_metric(self.sandbox_time.clone()))
     }
 
-    /// Returns the fetcher and cache of the tests' dependencies.
+    /// Returns a fetcher for the tests' dependencies, with its cache.
     pub fn dependencies(&self, cx: &StepContext) -> DependencyFetcher {
         let repository = cx.run().id.repo.to_string();
         // Deleted together with the repository.
@@ -271,8 +272,8 @@ impl StepServices {
         DependencyFetcher { repository, cache, hosts: own.hosts.clone(), home: own.home.clone() }
     }
 
-    /// Assigns the run to a worker pool for program-based models: by the issue's labels and these files, otherwise by
-    /// the kind of the request that started it.
+    /// Assigns the run to a worker pool for models that run as programs. The issue's labels and these files decide;
+    /// without a matching rule, the request that started the run does.
     pub fn worker_assignment(&self, cx: &StepContext, labels: &[String], paths: &[String]) -> PoolAssignment {
         let assigned = self.settings.models.workers.assign_pool(labels, paths);
         let request = cx.run().trigger.request.as_ref().filter(|_| assigned.row.is_none());
@@ -281,8 +282,8 @@ impl StepServices {
         by_kind.unwrap_or(assigned)
     }
 
-    /// Returns a handle on the run's repository, found by its id, under its current name. Its API calls are counted
-    /// with the run.
+    /// Returns a handle on the run's repository, found by its id, under its current name. API calls through the handle
+    /// are counted for the run.
     pub async fn repository(&self, cx: &StepContext) -> Result<GitHubRepo, StepError> {
         let known = self
             .store
@@ -302,8 +303,8 @@ impl StepServices {
         Ok(self.github.repo(row.installation, row.id, row.name).with_counter(counter))
     }
 
-    /// Whether the run's repository is private now; it may have changed since the run started. If the settings do not
-    /// depend on it, GitHub is not asked and the answer is yes, the strict one.
+    /// Whether the run's repository is private now; this may have changed since the run started. Returns `true` without
+    /// asking GitHub if no setting depends on it, because `true` is the stricter value.
     pub async fn is_private(&self, cx: &StepContext) -> Result<bool, StepError> {
         if !self.providers.depends_on_privacy() {
             return Ok(true);
@@ -339,8 +340,8 @@ impl StepServices {
         })
     }
 
-    /// Reads the policy for a run of this workflow: the server's, tightened by `.github/countersign.toml` on the
-    /// default branch.
+    /// Reads the policy for a run of this workflow: the server's settings, restricted further by
+    /// `.github/countersign.toml` on the default branch.
     pub async fn read_policy(
         &self,
         workflow: &str,
@@ -361,7 +362,8 @@ impl StepServices {
         cx.once(key, |_| async { Ok(self.fetch_branches(cx, repo, None).await?.0) }).await
     }
 
-    /// Fetches the default branch and another one into the mirror in one fetch; `None` if the other does not exist.
+    /// Fetches the default branch and another branch in one fetch. The snapshot is `None` if the other branch does not
+    /// exist.
     pub async fn fetch_branches(
         &self,
         cx: &StepContext,
@@ -417,7 +419,7 @@ impl StepServices {
         Ok((BaseCommit { branch, commit }, other))
     }
 
-    /// Returns the files of the run's base commit.
+    /// Returns a snapshot of the run's base commit.
     pub async fn snapshot(&self, cx: &StepContext, base: &BaseCommit) -> Result<Snapshot, StepError> {
         match self.commits.get(cx.run().id.repo, &base.commit) {
             Some(known) => Ok(known.snapshot.clone()),
@@ -464,7 +466,7 @@ impl StepServices {
         Ok(IndexedCommit { index: Arc::new(index.map_err(git_error)?), snapshot })
     }
 
-    /// Returns the paths of the run's base commit.
+    /// Returns an index of the paths in the run's base commit.
     pub async fn file_tree(&self, cx: &StepContext, base: &BaseCommit) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
         let links = snapshot.entries().iter().filter(|entry| !entry.mode.is_file()).map(|e| e.path.as_str());

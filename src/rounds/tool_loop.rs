@@ -1,8 +1,8 @@
 //! The tool loop: the model requests tool calls, our code runs them, and the results go into the next call.
 //!
-//! Each model call is a paid call with its own journal key, and so is each set of results: after a crash, the next
-//! attempt continues with the next call. The loop always ends: at its limit, or after an unusable response, the last
-//! call offers no tools.
+//! Each model call is a paid call with its own journal key, and each set of results has its own key, too. So after a
+//! crash, the next attempt continues with the next call. The loop always ends: at its limit, or after an unusable
+//! response, the last call offers no tools.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -28,11 +28,11 @@ use crate::{
     types::Hash,
 };
 
-/// Time limit of a sandbox job. Its command gets half, because checks of a large repository take minutes. The other
-/// half is for follow-up programs, which commands do not have.
+/// Time limit of a sandbox job that runs a command. The command gets half of it, because checks of a large repository
+/// take minutes. The other half is reserved for follow-up programs, which only test runs have.
 const COMMAND_TIME: Duration = Duration::from_secs(600);
 
-/// Interval between looks at a running command; each look asks GitHub whether the run is still wanted.
+/// Interval between checks of a running command; each check also reads from GitHub whether the run is still wanted.
 pub const COMMAND_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Role, commit and limits of a tool loop.
@@ -40,9 +40,9 @@ pub const COMMAND_POLL_INTERVAL: Duration = Duration::from_secs(10);
 pub struct ToolSession<'a> {
     pub role: &'static AgentRole,
     pub base: &'a BaseCommit,
-    /// Files of the change under review, laid over the commit; `None` removes a file.
+    /// Files of the change under review, which replace those of the commit; `None` removes a file.
     changed: &'a [(String, Option<String>)],
-    /// Initial state of the copy that the model writes to.
+    /// Initial state of the workspace that the model writes to.
     workspace: Option<&'a Workspace>,
     pub turns: u32,
     /// Toolchain of the repository, if the role may also run commands.
@@ -53,7 +53,7 @@ impl<'a> ToolSession<'a> {
     /// Creates the session from the settings; `None` if the role may not use tools.
     ///
     /// # Errors
-    /// Those of reading the commit.
+    /// Errors of reading the commit.
     pub async fn from_settings(
         cx: &StepContext,
         role: &str,
@@ -72,13 +72,13 @@ impl<'a> ToolSession<'a> {
         Ok(Some(Self { role, base, changed: &[], workspace: None, turns: settings.turns, commands }))
     }
 
-    /// Shows the commit with these changed files.
+    /// Replaces files of the commit by these changed files.
     #[must_use]
     pub fn with_changes(self, changed: &'a [(String, Option<String>)]) -> Self {
         Self { changed, ..self }
     }
 
-    /// Adds a copy to write to, if the role may write.
+    /// Adds a workspace to write to, if the role may write.
     #[must_use]
     pub fn with_workspace(self, copy: Option<&'a Workspace>) -> Self {
         Self { workspace: copy.filter(|_| self.role.tools.contains(&AgentTool::Write)), ..self }
@@ -103,17 +103,17 @@ impl ToolCallCounts {
     }
 }
 
-/// Results of the tool calls in one response; the text is stored.
+/// Results of the tool calls in one response; only hashes of the stored texts are kept.
 #[derive(Serialize, Deserialize)]
 struct StoredToolResults {
     text: Hash,
     looked: ToolCallCounts,
-    /// All files written so far, stored; `None` if nothing was written.
+    /// Hash of the stored files written so far; `None` if nothing was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     written: Option<Hash>,
 }
 
-/// The conversation about one response. Without a session it is a single call.
+/// The calls that lead to one final response. Without a session, a single call.
 pub(super) struct ToolLoop<'a> {
     session: Option<ToolSession<'a>>,
     prompt: Prompt,
@@ -123,7 +123,7 @@ pub(super) struct ToolLoop<'a> {
     offers_tools: bool,
     repaired: bool,
     pub(super) call_counts: ToolCallCounts,
-    /// The copy with all files written so far.
+    /// The workspace with all files written so far.
     pub(super) workspace: Option<Workspace>,
 }
 
@@ -174,7 +174,7 @@ impl<'a> ToolLoop<'a> {
         self.tools.as_ref().filter(|_| self.offers_tools)
     }
 
-    /// Files written to the copy so far.
+    /// Returns the files written to the workspace so far.
     pub(super) fn written(&self) -> Option<&BTreeMap<String, String>> {
         self.workspace.as_ref().map(Workspace::written_files)
     }
@@ -184,17 +184,18 @@ impl<'a> ToolLoop<'a> {
         !self.offers_tools
     }
 
-    /// Strips a fence around a JSON response. While tools are offered, no schema prevents one.
+    /// Strips a code fence around a JSON response. Needed while tools are offered, because the calls then have no
+    /// schema that would prevent a fence.
     pub(super) fn strip_answer_fence<'t>(&self, answer: &'t str) -> &'t str {
         if self.offers_tools { strip_fence(answer) } else { answer }
     }
 
-    /// Returns another prompt with all results so far.
+    /// Returns `question` with all tool results so far.
     pub(super) fn with_tool_results(&self, question: Prompt) -> Prompt {
         question.with_tool_results_of(&self.prompt)
     }
 
-    /// Handles a response; `fits` says whether it is usable as the final one.
+    /// Handles a response. `fits` says whether it is usable as the final response.
     pub(super) async fn handle_answer(
         &mut self,
         cx: &StepContext,
@@ -310,8 +311,8 @@ impl<'a> ToolLoop<'a> {
     }
 }
 
-/// Runs a command on the commit with these files laid over it, in the sandbox. Returns its output, or `None` while it
-/// runs. Without a sandbox the output says so, and the model continues.
+/// Runs a command in the sandbox, on the commit with these overlay files. Returns the command's output, or `None` while
+/// it is running. Without a sandbox, the output says that nothing can be run, and the model continues.
 async fn run_command(
     cx: &StepContext,
     key: &str,

@@ -1,6 +1,6 @@
 //! Runs Rust tests. Cargo builds them and reports the binaries in JSON; each binary then lists its tests and runs them.
-//! Only libtest's text output is stable, so it is parsed. The list decides which names count, whatever else a test
-//! prints.
+//! Only libtest's text output is stable, so we parse that. Only names from the list are accepted as tests, whatever
+//! else a test prints.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -55,7 +55,7 @@ struct CargoSuite {
 /// A program that runs tests: a test binary, or cargo itself for doc tests.
 #[derive(Debug, Clone)]
 struct TestBinary {
-    /// Id as in nextest: `package`, `package::target`, `package::bin/target`.
+    /// Id in nextest's format: `package`, `package::target`, `package::bin/target`.
     id: String,
     program: String,
     args: Vec<String>,
@@ -67,7 +67,7 @@ struct TestBinary {
 enum CargoStage {
     Build,
     List(TestBinary),
-    /// The names it listed, and whether they run one at a time.
+    /// Runs a binary. Holds the names it listed, and whether they run one at a time.
     Run(TestBinary, BTreeSet<String>, bool),
 }
 
@@ -111,7 +111,7 @@ impl TestSuite for CargoSuite {
 }
 
 impl CargoSuite {
-    /// Returns the target names of the requested files, if cargo finds each of them automatically.
+    /// Returns the target names of the requested files, if cargo's target auto-discovery finds each of them.
     fn test_targets(&self) -> Option<Vec<&str>> {
         let found_alone = !["[[test]]", "autotests"].iter().any(|word| self.project.manifest.contains(word));
         let files = self.project.requested_files(|file| found_alone && file.ends_with(".rs"));
@@ -164,7 +164,7 @@ impl CargoSuite {
         call
     }
 
-    /// Reads the build output: the test binaries, and what did not build.
+    /// Reads the build output: the test binaries, and the targets that did not build.
     fn read_build(&mut self, output: &SuiteOutput, found: &mut TestReport) {
         let mut tested = BTreeSet::<PackageId>::new();
         let mut documented = BTreeSet::<PackageId>::new();
@@ -288,8 +288,8 @@ fn primary(error: &Diagnostic) -> Option<&DiagnosticSpan> {
     error.spans.iter().find(|span| span.is_primary)
 }
 
-/// Converts a compiler error. In `cannot find function `a` in crate `b``, the first name is missing; for an import each
-/// name; for a field the one after `named`.
+/// Converts a compiler error and collects the missing names from its message. In `cannot find function `a` in crate
+/// `b``, the first name is missing; in an import error, all names; in a field error, the name after `named`.
 fn fault(error: &Diagnostic) -> CompilerError {
     let missing = error.code.as_ref().is_some_and(|code| MISSING.contains(&code.code.as_str()));
     let message = &error.message;

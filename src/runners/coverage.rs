@@ -1,4 +1,5 @@
-//! Line coverage as reported by each ecosystem's tools. The author of the tests could forge it.
+//! Line coverage as reported by each ecosystem's tools. The report is not proof: the author of the tests could forge
+//! it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{documents::change::TestEvidence, types::count};
 
-/// Executable lines by file relative to the project, and whether each was run.
+/// Executable lines by file, with paths relative to the project, and whether each line was run.
 pub type LineCoverage = BTreeMap<String, BTreeMap<u32, bool>>;
 
 pub(super) const REPORT: &str = "lines";
 
-/// Maximum lines kept of a report; no real change has more.
+/// Maximum lines kept of a report; larger than any change.
 const MOST_LINES: usize = 1_000_000;
 
 const MEASURED: [&str; 3] = ["go", "node", "pytest"];
@@ -24,7 +25,7 @@ pub fn can_measure(runner: &str) -> bool {
     MEASURED.contains(&runner)
 }
 
-/// Parses the LCOV of node and coverage.py: `SF:` is a file, `DA:` a line and how often it was run.
+/// Parses the LCOV reports of node and coverage.py: `SF:` is a file, `DA:` a line and how often it was run.
 pub(super) fn parse_lcov(report: &str, root: &Path) -> LineCoverage {
     let (mut all, mut file) = (LineCoverage::new(), String::new());
     for line in report.lines().take(MOST_LINES) {
@@ -65,7 +66,7 @@ pub(super) fn parse_go_profile(report: &str, manifest: &str) -> LineCoverage {
     all
 }
 
-/// Records a line; a partly run line counts as run.
+/// Records a line. A line counts as run if any of its parts was run.
 fn record_line(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool) {
     if let Some(line) = line {
         if !all.contains_key(file) {
@@ -82,14 +83,14 @@ fn record_line(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool)
 pub struct ChangeCoverage {
     files: usize,
     ran: usize,
-    /// Path and number of each missed line.
+    /// Path and number of each changed line that the tests did not run.
     missed: BTreeSet<(String, usize)>,
     wanted: u32,
 }
 
 impl ChangeCoverage {
-    /// Measures the changed lines. Returns `None` if the report covers none of them. `within` maps a path to the
-    /// project's own path.
+    /// Measures the changed lines. Returns `None` if the report covers none of them. `within` converts a repository
+    /// path to a path in the project.
     pub fn measure<'p>(
         coverage: &LineCoverage,
         changed: &'p [(String, usize)],

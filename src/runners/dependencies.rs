@@ -1,8 +1,9 @@
 //! Fetches a project's dependencies before its tests run. This is the only phase with network access, and it also runs
 //! in the sandbox.
 //!
-//! The fetch sees only manifests and lock files, in a separate tree: no sources, and no settings that tell tools to run
-//! other programs or ask other hosts. The result is cached by its inputs, read-only, for this repository.
+//! The fetch sees only manifests and lock files, in a separate tree. It sees no sources, and no settings that make
+//! tools run other programs or contact other hosts. The result is cached for this repository, read-only, under a hash
+//! of its inputs.
 
 use std::{
     collections::BTreeMap,
@@ -28,32 +29,32 @@ use crate::{
     types::Hash,
 };
 
-/// Time limit of a fetch, which succeeds completely or not at all.
+/// Time limit of a fetch. If it expires, nothing of the fetch is kept.
 const TIME: Duration = Duration::from_secs(10 * 60);
 
-/// Maximum cached results for all repositories; the least recently used one is removed.
+/// Maximum cached results for all repositories. Above it, the least recently used result is removed.
 const MOST_CACHED: usize = 64;
 
 /// Maximum bytes of a commit's manifests and lock files together.
 const MANIFEST_BYTES: u64 = 64 << 20;
 
-/// Maximum bytes of the operator's settings files, with their names.
+/// Maximum bytes of the operator's settings files, including their names.
 const HOME_BYTES: u64 = 1 << 20;
 
-/// Name prefix of an unfinished fetch. Nobody reads such a directory, and one left by a killed process is removed
-/// later.
+/// Name prefix of a directory for an unfinished fetch. No test uses such a directory, and one that a killed process
+/// left is removed later.
 const PENDING_PREFIX: &str = ".countersign-new-";
 
-/// Sources and cache of dependencies.
+/// Fetches dependencies and caches them.
 #[derive(Debug, Clone)]
 pub struct DependencyFetcher {
-    /// Repository that owns the cached results; no other repository gets them.
+    /// Repository that owns the cached results; other repositories cannot use them.
     pub repository: String,
     /// Cache directory for all repositories.
     pub cache: PathBuf,
-    /// Allowed hosts: `[sandbox] hosts` or the default.
+    /// Hosts that a fetch may contact: `[sandbox] hosts` or the default.
     pub hosts: Hosts,
-    /// Folder with the operator's settings for the fetching programs, linked into their home.
+    /// Folder with the operator's settings for the fetching programs. Its files are linked into the programs' home.
     pub home: Option<PathBuf>,
 }
 
@@ -66,23 +67,24 @@ pub(super) struct DependencyPreset {
     ///
     /// # Errors
     ///
-    /// Returns the lock entries that are never fetched.
+    /// Returns the lock entries that we refuse to fetch.
     pub(super) plan_fetch: fn(&ProjectManifests<'_>) -> Result<FetchNeed, String>,
     /// Returns the part of the operator's settings that tests need, for the file [`SETTINGS_FILE`].
     ///
     /// # Errors
     ///
-    /// Returns the settings that tests may not read.
+    /// Returns the settings that must not be shown to tests.
     pub(super) settings_for_tests: fn(&FileContents) -> Result<String, String>,
-    /// Adds the result to a toolchain. The path holds `home`, `tree` and [`SETTINGS_FILE`].
+    /// Adds the result to a toolchain. The path is the result's directory, which contains `home`, `tree` and
+    /// [`SETTINGS_FILE`].
     pub(super) install: fn(&Path, &mut Toolchain),
-    /// Whether it only saves time: tests work without it, and it needs no operator settings.
+    /// Whether the preset only saves time: tests work without its result, and it needs no operator settings.
     pub(super) saves_time: bool,
 }
 
 pub(super) type FileContents = BTreeMap<String, Vec<u8>>;
 
-/// File with settings for tests, next to what the fetch command made; that command cannot write it.
+/// File with the settings for tests, next to the output of the fetch command, which cannot write the file.
 pub(super) const SETTINGS_FILE: &str = "told";
 
 /// Sandbox and commit of a fetch.
@@ -101,7 +103,7 @@ pub(super) struct ProjectManifests<'s> {
 
 pub(super) enum FetchNeed {
     Nothing,
-    /// Nothing can be fetched, for this reason; shown if tests lack something.
+    /// Nothing can be fetched; holds the reason, which is shown if tests lack something.
     Unknown(String),
     Fetch(FetchPlan),
 }
@@ -110,15 +112,15 @@ pub(super) enum FetchNeed {
 pub(super) struct FetchPlan {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
-    /// Arguments of an offline check; if it succeeds, this machine has everything and nothing is fetched.
+    /// Arguments of an offline check. If the check succeeds, this machine has all dependencies and nothing is fetched.
     pub(super) local: Vec<String>,
     pub(super) environment: Vec<(&'static str, String)>,
-    /// All files the command sees, as texts by path.
+    /// All files that the fetch command sees: their texts by path.
     pub(super) files: BTreeMap<String, String>,
     pub(super) folder: String,
 }
 
-/// Fetched dependencies, locked against removal while this value lives.
+/// Fetched dependencies, protected from removal until this value is dropped.
 pub(super) struct FetchedDependencies {
     pub(super) path: PathBuf,
     _held: File,
@@ -127,7 +129,7 @@ pub(super) struct FetchedDependencies {
 /// Result of [`DependencyFetcher::ensure`].
 pub(super) enum DependencyState {
     Available(FetchedDependencies),
-    /// No dependencies, with a note in case tests lack something.
+    /// There are no dependencies. Holds a note to show if tests lack something.
     Unavailable(Option<String>),
 }
 
@@ -201,7 +203,7 @@ impl DependencyFetcher {
         self.fetch(&key, place, tool, &plan, (&home, &settings)).await.map(DependencyState::Available)
     }
 
-    /// Returns the operator's files by their paths in the home.
+    /// Returns the operator's settings files by their paths in the home.
     fn home_files(&self) -> Result<FileContents, (PathBuf, io::Error)> {
         let (mut files, mut room) = (FileContents::new(), HOME_BYTES);
         let Some(home) = &self.home else { return Ok(files) };
@@ -227,7 +229,7 @@ impl DependencyFetcher {
         Ok(files)
     }
 
-    /// Returns the cache key, a hash of all inputs. Added or removed source files do not change it.
+    /// Returns the cache key, a hash of all inputs of the fetch. Source files are not inputs.
     fn cache_key(
         &self,
         preset: &DependencyPreset,
@@ -246,7 +248,7 @@ impl DependencyFetcher {
         Hash::digest_parts(parts.into_iter().map(str::as_bytes).chain(home)).to_string()
     }
 
-    /// Returns a cached result. Only complete results have this name.
+    /// Returns the cached result with this key, if there is one. Only complete results have such a name.
     fn find_cached(&self, key: &str) -> io::Result<Option<FetchedDependencies>> {
         let path = self.cache.join(key);
         let held = match File::open(&path) {
@@ -330,7 +332,7 @@ impl DependencyFetcher {
         self.find_cached(key)?.ok_or_else(|| io::Error::other("what was fetched is gone"))
     }
 
-    /// Removes directories of killed fetches, and the least recently used results above the limit.
+    /// Removes directories of killed fetches. Also removes the least recently used results above the limit.
     fn remove_stale(&self) -> io::Result<()> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.cache)?.flatten() {
@@ -351,7 +353,8 @@ impl DependencyFetcher {
     }
 }
 
-/// Renames a directory before removing it, so that a partly removed one is never taken for a result.
+/// Removes a directory that is not in use. Renames it first, so that a partly removed directory is never taken for a
+/// result.
 fn remove_if_unused(path: &Path) {
     let free = |held: &File| flock(held, FlockOperation::NonBlockingLockExclusive).is_ok();
     let Some(_held) = File::open(path).ok().filter(free) else { return };
@@ -372,8 +375,8 @@ struct PendingFetch {
 }
 
 impl PendingFetch {
-    /// Links the operator's settings into the home. They may contain keys, so they stay outside the stored result; the
-    /// links dangle once it is stored.
+    /// Links the operator's settings into the home. They may contain keys, so they are not copied into the stored
+    /// result, in which the links dangle.
     fn link_settings(&self, home: &Path, files: &FileContents) -> io::Result<PathBuf> {
         let settings = self.path.join("settings");
         fs::create_dir(&settings)?;
@@ -448,7 +451,7 @@ async fn is_available_locally(
     Ok(ended.end.success())
 }
 
-/// Runs a system program and returns its failure as an error.
+/// Runs a system program to its end; a failing exit status is an error.
 pub(super) async fn run_to_end(command: ChildCommand, cancel: &CancellationToken) -> Result<(), TestError> {
     let done = command.timeout(TIME).run(cancel).await.map_err(|error| match error {
         ProcError::Cancelled => TestError::Sandbox(SandboxError::Cancelled),
@@ -466,7 +469,7 @@ fn write_files(tree: &Path, files: &BTreeMap<String, impl AsRef<[u8]>>) -> io::R
     Ok(())
 }
 
-/// Whether the path names a file below the root.
+/// Whether the path is a safe relative path, which names a file below the root.
 fn is_safe_path(path: &str) -> bool {
     !path.contains('\0') && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }

@@ -15,7 +15,7 @@ pub(super) struct JunitCase {
     pub(super) file: String,
     pub(super) line: Option<u32>,
     pub(super) result: JunitResult,
-    /// Type, message and text of the result element.
+    /// Type of the result element; `message` and `text` are its message and text.
     pub(super) kind: String,
     pub(super) message: String,
     pub(super) text: String,
@@ -86,7 +86,7 @@ fn append_text(case: &mut Option<JunitCase>, text: &str) {
     }
 }
 
-/// Opens a tag; returns whether the following text belongs to a result.
+/// Handles an opening tag. Returns whether the text that follows belongs to a result.
 fn open_tag(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
     let name = tag.local_name();
     let result = match name.as_ref() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, exit_failure};
 
-/// Adds the results that `binary` printed; `names` are the tests it listed.
+/// Adds the results that `binary` printed. `names` are the tests that it listed.
 pub(super) fn read_libtest(
     binary: &str,
     names: &BTreeSet<String>,
@@ -59,8 +59,8 @@ pub(super) fn read_libtest(
     }
 }
 
-/// Whether the output shows a failed assertion or a missing expected panic. `assert!` with a custom message looks like
-/// any other panic.
+/// Whether the output shows a failed assertion or a missing expected panic. An `assert!` with a custom message is not
+/// recognized, because it looks like any other panic.
 fn is_assertion(output: &str) -> bool {
     output.lines().any(|line| {
         line.starts_with("assertion ") || line.starts_with("note: ") && line.contains("as expected")

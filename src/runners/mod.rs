@@ -1,8 +1,8 @@
 //! Runs a repository's own tests: chooses the runner, builds its commands, and reads its report.
 //!
-//! Reports are written by the repository's code in the sandbox and are not trusted: sizes are limited, names and
-//! messages are sanitized, and a run passes only if its programs also exited well. A test can still forge its own
-//! runner's report; no reader can detect that.
+//! Reports are not trusted, because the repository's code writes them in the sandbox. Sizes are limited, names and
+//! messages are sanitized, and a run passes only if its programs also exit successfully. A test can still forge the
+//! report of its runner, which we cannot detect.
 
 mod cargo;
 pub mod change_verification;
@@ -46,14 +46,14 @@ use crate::{
 
 struct TestRunner {
     name: &'static str,
-    /// Manifest files that mark a folder as a project of this kind.
+    /// Manifest files that mark a folder as a project for this runner.
     manifests: &'static [&'static str],
     probe: ToolchainProbe,
     setup: &'static [DependencyPreset],
     suite: fn(TestProject) -> Box<dyn TestSuite>,
 }
 
-/// Test runners by priority, for folders that are projects of several kinds.
+/// Test runners, highest priority first. The priority decides for folders that several runners can test.
 const RUNNERS: &[TestRunner] = &[cargo::RUNNER, go::RUNNER, pytest::RUNNER, node::RUNNER];
 
 /// The project to test and how to test it.
@@ -64,12 +64,12 @@ struct TestProject {
     /// Absolute path of the folder inside the sandbox.
     root: PathBuf,
     manifest: String,
-    /// All files of the commit, relative to `folder`.
+    /// All files of the commit inside `folder`, relative to it.
     paths: Vec<String>,
     settings: TestSettings,
     /// Whether to measure line coverage, if the runner can.
     coverage: bool,
-    /// Id of the only test to run, if just one is requested.
+    /// Id of the test to run, if a single one is requested.
     only: Option<String>,
     /// Test files to run, relative to `folder`; empty for all tests.
     targets: Vec<String>,
@@ -77,7 +77,7 @@ struct TestProject {
     time: Duration,
     /// Writable folder outside the tree, for reports.
     reports: PathBuf,
-    /// Writable folder for build output, which later runs of the same files reuse.
+    /// Writable folder for build output, which later runs reuse.
     built: PathBuf,
 }
 
@@ -86,26 +86,27 @@ impl TestProject {
         self.reports.join(coverage::REPORT).display().to_string()
     }
 
-    /// Returns the requested files that this runner takes for tests; other files the tests need are not tests.
+    /// Returns the requested files that this runner recognizes as tests. The request may also name other files that the
+    /// tests need.
     fn requested_files(&self, is_test: impl Fn(&str) -> bool) -> Vec<&str> {
         let files = self.targets.iter().filter(|_| self.only.is_none()).map(String::as_str);
         files.filter(|file| is_test(file)).collect()
     }
 }
 
-/// One test run as a sequence of programs; each one depends on the output of the previous one.
+/// One test run as a sequence of programs. Each command depends on the output of the previous program.
 trait TestSuite: Send {
     /// Returns the first command.
     ///
     /// # Errors
     ///
-    /// Returns the reason if nothing can be run, in one line for a person.
+    /// Returns the reason why nothing can be run, in one line for a person.
     fn begin(&mut self) -> Result<SuiteCommand, String>;
 
     fn read_output(&mut self, output: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand>;
 }
 
-/// A program to run. Its standard output goes to a file, so a report printed there is complete.
+/// A program to run. Its standard output goes to a file, so that a report on stdout is not truncated.
 #[derive(Debug, Default)]
 struct SuiteCommand {
     program: PathBuf,
@@ -113,7 +114,8 @@ struct SuiteCommand {
     environment: Vec<(String, String)>,
     /// Working directory, relative to the root of the tree.
     folder: String,
-    /// Report it writes: a file in [`TestProject::reports`], or a file or folder in the tree, relative to `folder`.
+    /// Report that the program writes: a file in [`TestProject::reports`], or a file or folder in the tree, relative to
+    /// `folder`.
     report: Option<ReportLocation>,
 }
 
@@ -126,21 +128,21 @@ enum ReportLocation {
 struct SuiteOutput {
     end: CommandExit,
     stdout: String,
-    /// End of its standard error.
+    /// End of the program's standard error.
     stderr: String,
-    /// Texts of its report files; empty if it wrote none.
+    /// Texts of the report files; empty if the program wrote none.
     reports: Vec<String>,
     /// Text of [`TestProject::coverage_file`], if the file exists.
     lines: Option<String>,
 }
 
-/// Failure of a test without a result, from how its program exited.
+/// Derives the failure of a test without a result from its program's exit.
 fn exit_failure(end: CommandExit) -> TestFailure {
     if end == CommandExit::TimedOut { TestFailure::Timeout } else { TestFailure::Crash }
 }
 
-/// Returns runner and folder for the files of the work: the nearest manifest above most of them, or the topmost
-/// manifest of the repository.
+/// Returns the runner and the folder of the project to test. Chooses the nearest manifest above most of the files
+/// `at_hand`, or else the topmost manifest of the repository.
 fn detect_project<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static TestRunner, &'p str)> {
     let projects = || {
         RUNNERS.iter().enumerate().flat_map(|(order, runner)| {
@@ -167,7 +169,8 @@ fn detect_project<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static
     most.or_else(topmost).map(|(_, runner, folder)| (runner, folder))
 }
 
-/// Describes each runner in one line: the toolchain that runs in the sandbox, or what is missing and how to install it.
+/// Describes each runner in one line: the toolchain that the sandbox uses, or the missing program and how to install
+/// it.
 pub async fn describe_toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str, Result<String, String>)> {
     let cancel = CancellationToken::new();
     let look =
@@ -186,7 +189,7 @@ fn error_summary(output: &str) -> String {
     errors.join("; ")
 }
 
-/// Whether this output says that code uses a name that does not exist, by the messages of common languages.
+/// Whether the output says that code uses a missing name. Searches for the messages of common languages.
 fn mentions_missing_name(text: &str) -> bool {
     [
         "ModuleNotFoundError",

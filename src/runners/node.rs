@@ -1,4 +1,4 @@
-//! Runs `node --test` with our own reporter: Node's reporters do not say which file a test is in or why a file failed
+//! Runs `node --test` with our own reporter, because Node's reporters do not report a test's file or why a file failed
 //! to load.
 
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl TestSuite for NodeSuite {
 }
 
 impl NodeSuite {
-    /// Replaces the files in the command by the requested ones, if its arguments are only plain file names.
+    /// Replaces the files in the command by the requested files, if its arguments are only plain file names.
     fn targeted_command(&self, command: &str) -> Option<String> {
         let files = self.project.requested_files(|file| file.contains("test") && file.ends_with(['s', 'x']));
         let plain = |file: &&str| file.chars().all(|c| c.is_alphanumeric() || "/._- ".contains(c));
@@ -124,7 +124,7 @@ struct NodeManifest {
     scripts: BTreeMap<String, String>,
 }
 
-/// Returns the part of a test script (`test`, or one such as `test:unit`) that is `node … --test …`, without a coverage
+/// Returns the `node … --test …` part of a test script (`test`, or a script such as `test:unit`), without a coverage
 /// wrapper.
 fn node_test_part((name, script): (&String, &String)) -> Option<String> {
     let parts = script.split(['&', ';', '|']).filter(|_| name.starts_with("test"));

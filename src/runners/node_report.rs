@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, mentions_missing_name};
 
-/// Maximum nesting of suites in a test's name; no real report is deeper.
+/// Maximum nesting of suites in a test's name; reports of test suites are not that deep.
 const DEEPEST: usize = 64;
 
 /// Maximum bytes kept of a file's standard error.
@@ -44,7 +44,7 @@ struct NodeTestEvent {
     #[serde(default)]
     file: String,
     line: Option<u32>,
-    /// `true`, or the reason.
+    /// `true`, or the reason why the test is skipped.
     skip: Option<serde_json::Value>,
     #[serde(default)]
     suite: bool,
@@ -102,7 +102,7 @@ impl NodeReportReader<'_> {
         }
     }
 
-    /// Records that a file's process ended for another reason than a failed test.
+    /// Records that a file's process failed for another reason than a failed test.
     fn record_file_failure(&mut self, path: &str, event: &NodeTestEvent) {
         let file = self.files.remove(path).unwrap_or_default();
         if event.failure == "testTimeoutFailure" && !file.running.is_empty() {
@@ -128,7 +128,7 @@ impl NodeReportReader<'_> {
         }
     }
 
-    /// Records tests that were running when the whole run timed out.
+    /// Records the tests that were still running when the whole run timed out.
     fn record_unfinished(&mut self, output: &SuiteOutput) {
         if output.end == CommandExit::TimedOut {
             for (path, file) in std::mem::take(&mut self.files) {
@@ -156,7 +156,7 @@ fn test_from_event(id: String, path: &str, event: &NodeTestEvent) -> TestResult 
     }
 }
 
-/// Returns the first `path:line` of a stack trace.
+/// Returns the first `path:line` in a stack trace.
 fn parse_place(path: &str, stack: &str) -> Option<String> {
     let (_, rest) = stack.split_once(&format!("{path}:"))?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

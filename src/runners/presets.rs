@@ -1,5 +1,5 @@
-//! Fetch presets of each ecosystem: which files are read, which lock entries are refused, and the command. Only entries
-//! that a committed lock file pins by hash are fetched.
+//! Fetch presets of each ecosystem: the files to read, the lock entries to refuse, and the command. Only entries that a
+//! committed lock file pins by hash are fetched.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,7 +8,7 @@ use super::{
     toolchains::SYSTEM_PATH,
 };
 
-/// Maximum refused entries named.
+/// Maximum refused entries named in an error message.
 const NAMED: usize = 5;
 
 pub(super) const CARGO: DependencyPreset = DependencyPreset {
@@ -30,7 +30,7 @@ pub(super) const CARGO: DependencyPreset = DependencyPreset {
 
 const CARGO_CONFIG: &str = ".cargo/config.toml";
 
-/// Returns the cargo settings that offline runs need to use a mirror. Credentials and all other settings are dropped.
+/// Returns the cargo settings that offline runs need to use a mirror, and no credentials or other settings.
 fn mirror_settings(home: &FileContents) -> Result<String, String> {
     let Some(config) = home.get(CARGO_CONFIG) else { return Ok(String::new()) };
     let config: toml::Table = toml::from_str(&String::from_utf8_lossy(config))
@@ -234,7 +234,7 @@ pub(super) const PIP: DependencyPreset = DependencyPreset {
     saves_time: false,
 };
 
-/// A requirement with package, version, markers and hashes, but without a source.
+/// Matches a requirement with package, version, markers and hashes, but without a source URL.
 const PINNED: &str = r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9 ,._-]*\])?\s*===?\s*[A-Za-z0-9.!+_-]+\s*(;[^@/#:]*?)?(\s+--hash=sha(256|384|512):[0-9a-f]+)+$";
 
 fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
@@ -349,7 +349,8 @@ fn plan_go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     }))
 }
 
-/// Go ships its standard library as source and would build it in each run: even a one-line test would take 20 s.
+/// Prebuilds Go's standard library. Go ships it as source and would compile it in each run, so that even a one-line
+/// test took 20 s.
 pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
     name: "go's library",
     is_manifest: |_| false,
@@ -367,7 +368,8 @@ pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
     saves_time: true,
 };
 
-/// A package that does not build here is built, or reported, by the run that needs it.
+/// Script that compiles the standard library. It ignores packages that fail to build here; a run that needs one builds
+/// it, or reports the error.
 const LIBRARY: &str = "export GOCACHE=\"$HOME/built\"; mkdir \"$GOCACHE\"; echo module a >go.mod; \
     { echo package a; go list std | grep -vE '(^|/)(internal|vendor)(/|$)' | sed 's/.*/import _ \"&\"/'; } >a_test.go; \
     go test . || :";
@@ -379,7 +381,7 @@ fn module_cache_name(module: &str, version: &str) -> String {
     format!("{module}@{version}").chars().map(marked).collect()
 }
 
-/// Certificate file of this machine, for tools with their own list of authorities.
+/// Certificate file of this machine, for tools that do not use the system's certificates by default.
 fn certificate_file() -> Option<String> {
     let known =
         ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
@@ -387,7 +389,7 @@ fn certificate_file() -> Option<String> {
 }
 
 impl ProjectManifests<'_> {
-    /// Returns the folder and text of the nearest file of that name, in the project's folder or above.
+    /// Returns the folder and text of the file named `name` that is nearest: in the project's folder or above it.
     fn nearest_file(&self, name: &str) -> Option<(String, &str)> {
         let folders = Path::new(self.folder).ancestors();
         let mut there = folders.filter_map(|folder| {
@@ -397,7 +399,7 @@ impl ProjectManifests<'_> {
         there.next()
     }
 
-    /// Returns a path relative to the project's folder, if it is inside.
+    /// Returns `path` relative to the project's folder, if it is inside that folder.
     fn relative_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder {
             "" => Some(path),
@@ -414,7 +416,7 @@ fn unknown_need(why: &str) -> FetchNeed {
     FetchNeed::Unknown(why.to_owned())
 }
 
-/// Refuses entries that break a rule.
+/// Rejects entries that break a rule.
 ///
 /// # Errors
 ///
@@ -433,7 +435,7 @@ fn reject_entries(rule: &str, these: impl Iterator<Item = String>) -> Result<(),
 mod tests {
     use super::{super::toolchains::Toolchain, *};
 
-    /// Returns the planned fetch for a commit with these files, as a word or a command line. The project is in
+    /// Returns the fetch planned for a commit with these files, as one word or a command line. The project is in
     /// `folder`.
     fn needed(preset: &DependencyPreset, folder: &str, files: &[(&str, &str)]) -> String {
         let paths: Vec<String> = files.iter().map(|(path, _)| (*path).to_owned()).collect();

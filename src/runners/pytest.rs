@@ -1,4 +1,5 @@
-//! Runs Python tests with pytest. Reads its JUnit XML, or its progress output if it ended before writing that.
+//! Runs Python tests with pytest. Reads its JUnit XML, or, if pytest exited before writing that file, its progress
+//! output.
 
 use std::path::Path;
 
@@ -34,8 +35,8 @@ pub(super) const RUNNER: TestRunner = TestRunner {
     suite: |project| Box::new(PytestSuite { project }),
 };
 
-/// Parses executable, prefix, base prefix and module search paths. Only package folders filled by installers are used;
-/// people may add any folder to the search path.
+/// Parses executable, prefix, base prefix and module search paths. Only package folders filled by installers are used,
+/// because people may add any folder to the search path.
 fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let [program, prefix, base, modules @ ..] = lines else { return None };
     let installed = modules.iter().map(Path::new);
@@ -152,8 +153,8 @@ fn test_from_case(case: &JunitCase, root: &str) -> TestResult {
     }
 }
 
-/// Whether the failure is an `assert`, a unittest assertion, or a missing expected exception. Other exceptions do not
-/// count: any code that gets that far can raise one.
+/// Whether the failure is an `assert`, a unittest assertion, or a missing expected exception. Any other exception is
+/// not an assertion, because any code under test can raise it.
 fn is_assertion(complaint: &str) -> bool {
     let starts = ["assert ", "AssertionError", "Failed: "];
     complaint.lines().next().is_some_and(|line| starts.iter().any(|word| line.trim_start().starts_with(word)))
@@ -172,14 +173,15 @@ fn parse_place(line: &str, root: &str) -> Option<String> {
     own.then(|| format!("{path}.py:{number}"))
 }
 
-/// Returns the lines pytest marks as errors, or all lines if it marks none.
+/// Returns the lines that pytest marks as errors, or all lines if none is marked.
 fn error_lines(text: &str) -> String {
     let marked: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("E  ")).map(str::trim_end).collect();
     if marked.is_empty() { text.to_owned() } else { marked.join("\n").replace("\n ", "\n") }
 }
 
-/// Reads progress lines such as `tests/test_a.py::test_b PASSED   [ 10%]`. The running test has no outcome yet.
+/// Reads progress lines such as `tests/test_a.py::test_b PASSED   [ 10%]`. The line of the test that was running has no
+/// outcome.
 fn read_progress(output: &SuiteOutput, found: &mut TestReport) {
     const WORDS: &[(&str, TestOutcome)] = &[
         (" PASSED", TestOutcome::Passed),

@@ -33,30 +33,31 @@ use crate::{
 /// Time limit for all programs of one run.
 const TIME: Duration = Duration::from_secs(20 * 60);
 
-/// Minimum time for one program, however little is left.
+/// Minimum time limit of one program, even if less of the run's time remains.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// Maximum bytes read from all reports and the output of one program; a suite of 50,000 tests writes less.
+/// Maximum bytes read from the output and all reports of one program; more than a suite of 50,000 tests writes.
 const REPORT_BYTES: u64 = 64_000_000;
 
 /// Options of a test run.
 #[derive(Debug, Clone, Default)]
 pub struct TestRequest {
     pub settings: TestSettings,
-    /// Files the work is about; the nearest project is tested.
+    /// Files that the change is about; the project nearest to them is tested.
     pub at_hand: Vec<String>,
-    /// Id of the only test to run.
+    /// Id of the single test to run.
     pub only: Option<String>,
-    /// Test files to run, relative to the root. All tests run if the list is empty or the runner cannot select files.
+    /// Test files to run, relative to the repository's root. If the list is empty or the runner cannot select files,
+    /// all tests run.
     pub targets: Vec<String>,
-    /// Files to write over the commit, by path from the root; `None` removes a file.
+    /// Files to write over the commit, by path from the repository's root; `None` removes a file.
     pub overlay: Vec<(String, Option<Vec<u8>>)>,
-    /// Whether to measure line coverage, if the runner can. Measuring needs a run of its own, because it may disturb
-    /// the tests.
+    /// Whether to measure line coverage, if the runner can. Measuring needs a separate run, because it may disturb the
+    /// tests.
     pub coverage: bool,
-    /// Time limit of the run, or the default. Fetching dependencies has its own limit.
+    /// Time limit of the run; `None` for the default. Fetching dependencies has a separate limit.
     pub time: Option<Duration>,
-    /// Dependency fetcher. Without it, tests use what this machine has.
+    /// Fetches dependencies. Without it, tests can use only those installed on this machine.
     pub dependencies: Option<DependencyFetcher>,
 }
 
@@ -68,14 +69,14 @@ pub struct TestRun {
     pub folder: String,
     #[serde(flatten)]
     pub found: TestReport,
-    /// Why dependencies were not fetched, if tests lack something.
+    /// Reasons why dependencies were not fetched, if tests lack something.
     pub notes: Vec<String>,
     #[serde(skip)]
     pub left_out: Vec<SkippedPath>,
     pub seconds: f64,
 }
 
-/// Why no test could run.
+/// Reason why no test could run.
 #[derive(Debug, thiserror::Error)]
 pub enum TestError {
     #[error(
@@ -99,7 +100,7 @@ pub enum TestError {
 ///
 /// # Errors
 ///
-/// If nothing could run. Failing tests are no error.
+/// Returns an error if nothing could run. Failing tests are not an error.
 pub async fn run_tests(
     sandbox: &Sandbox,
     snapshot: &Snapshot,
@@ -109,12 +110,12 @@ pub async fn run_tests(
     TestWorkspace::new()?.run(sandbox, snapshot, request, cancel).await
 }
 
-/// Workspace for repeated runs of one commit's tests. Each run gets fresh files and a fresh home; build output stays,
+/// Workspace for repeated runs of one commit's tests. Each run gets fresh files and a fresh home. Build output is kept,
 /// so that only changes are rebuilt.
 pub struct TestWorkspace {
     scratch: TestDirectories,
     began: SystemTime,
-    /// Overlay files of the last run, each with its modification time: build tools detect changes by it.
+    /// Overlay files of the last run, each with its modification time, by which build tools detect changes.
     overlaid: HashMap<String, (Vec<u8>, SystemTime)>,
     used: bool,
 }
@@ -124,13 +125,13 @@ impl TestWorkspace {
     ///
     /// # Errors
     ///
-    /// If its directories cannot be created.
+    /// Returns an error if its directories cannot be created.
     pub fn new() -> io::Result<Self> {
         let began = SystemTime::now();
         Ok(Self { scratch: TestDirectories::new()?, began, overlaid: HashMap::new(), used: false })
     }
 
-    /// Runs the tests, as [`run_tests`] does.
+    /// Runs the tests once, like [`run_tests`], but keeps the build output.
     ///
     /// # Errors
     ///
@@ -245,11 +246,11 @@ struct SelectedSuite {
 #[derive(Default)]
 struct TestEnvironment {
     tools: Vec<Toolchain>,
-    /// Fetched dependencies, locked against removal.
+    /// Fetched dependencies, protected from removal during the run.
     held: Vec<FetchedDependencies>,
     /// Notes for [`TestRun::notes`].
     notes: Vec<String>,
-    /// Toolchains the command may need but the sandbox cannot run.
+    /// Toolchains that the command may need but that do not run in the sandbox.
     unreached: Vec<String>,
 }
 
@@ -284,7 +285,7 @@ impl TestEnvironment {
     }
 }
 
-/// Returns a note if changed files include manifests or lock files: new dependencies are not fetched, because nobody
+/// Returns a note if changed files include manifests or lock files. New dependencies are not fetched, because nobody
 /// has approved them yet.
 pub fn unfetched_note<'p>(changed: impl Iterator<Item = &'p str>) -> Option<String> {
     const NAMED: usize = 5;
@@ -387,10 +388,10 @@ async fn choose_suite(
 struct TestDirectories {
     _all: sandbox::ScratchDirectory,
     tree: std::path::PathBuf,
-    /// For reports and the home directory.
+    /// Directory for reports and the home.
     out: std::path::PathBuf,
     built: std::path::PathBuf,
-    /// Whether nothing has run here yet.
+    /// Whether no command has run in these directories yet.
     fresh: bool,
 }
 
@@ -409,15 +410,16 @@ impl TestDirectories {
         std::fs::create_dir_all(self.out.join("home"))
     }
 
-    /// Clears everything but the build output for the next run. We never write into that output ourselves, since a run
-    /// may have changed it.
+    /// Clears everything except the build output for the next run. We never write into the build output ourselves,
+    /// since a run may have changed it.
     fn reset(&mut self) -> io::Result<()> {
         self.fresh = false;
         [&self.tree, &self.out].into_iter().try_for_each(|directory| proc::remove_all(directory))?;
         self.create_directories()
     }
 
-    /// Copies the prebuilt standard libraries of the toolchains; no repository code took part in building them.
+    /// Copies the prebuilt standard libraries of the toolchains. They are trusted, because no repository code took part
+    /// in building them.
     async fn copy_prebuilt(
         &self,
         runner: &str,
@@ -485,8 +487,8 @@ impl TestDirectories {
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Opens a file or folder a run left below `root`, if it exists. No link is followed: the tests may have linked to
-/// files they cannot read themselves.
+/// Opens a file or folder that a run created below `root`, if it exists. No symlink is followed, because the tests may
+/// have linked to files that they cannot read themselves.
 fn open_within(root: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
     let mut at = open(root, READ, Mode::empty())?;
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -498,7 +500,8 @@ fn open_within(root: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
     Ok(Some(at))
 }
 
-/// Reads a file, or all XML files of a folder, and subtracts the bytes read from `room`.
+/// Reads a file, or all XML files of a folder. Subtracts the bytes read from `room`, the number of bytes that may still
+/// be read.
 fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String>> {
     let Some(at) = open_within(root, path)? else { return Ok(Vec::new()) };
     if let Some(text) = read_text(at.try_clone()?, room)? {
@@ -519,7 +522,7 @@ fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String
     Ok(texts)
 }
 
-/// Reads a regular file; returns `None` for anything else.
+/// Reads a regular file; returns `None` if `file` is not a regular file.
 fn read_text(file: OwnedFd, room: &mut u64) -> io::Result<Option<String>> {
     let file = File::from(file);
     if !file.metadata()?.is_file() {
@@ -624,7 +627,8 @@ mod tests {
         crate::git::open_local(root, "HEAD").await.unwrap()
     }
 
-    /// Build tools compare modification times: an unchanged file keeps its time, and a reverted file gets a new one.
+    /// Checks modification times, by which build tools detect changes: an unchanged file keeps its time, and a reverted
+    /// file gets a new one.
     #[tokio::test]
     async fn workspace_runs_share_only_build_output() {
         let root = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use super::{TestFailure, TestReport, TestResult, mentions_missing_name};
 
-/// Whether this text is TAP.
+/// Whether the text is TAP output.
 pub(super) fn is_tap(text: &str) -> bool {
     text.lines().map(str::trim_end).any(|line| line.starts_with("TAP version ") || parse_plan(line).is_some())
 }
@@ -38,7 +38,7 @@ pub(super) fn read_tap(text: &str, found: &mut TestReport) {
     }
 }
 
-/// Parses the rest of a test line: ` 3 - name # SKIP reason`.
+/// Parses a test line after `ok` or `not ok`: ` 3 - name # SKIP reason`.
 fn test_from_line(ok: bool, rest: &str, number: usize, more: &str) -> TestResult {
     let (name, directive) = match rest.rsplit_once(" # ") {
         Some((name, directive)) => (name, directive.trim()),

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::LineCoverage;
 use crate::documents::is_invisible;
 
-/// Maximum tests kept; more are only counted. No suite that people read is larger.
+/// Maximum tests kept; further tests are only counted. No suite that people read is larger.
 const MOST_TESTS: usize = 50_000;
 
 const MOST_TROUBLE: usize = 100;
 
-/// Maximum compiler errors kept per build failure. With more, the failure is not accepted as a proof.
+/// Maximum compiler errors kept per build failure. A failure with more errors is not accepted as a proof.
 pub(super) const MOST_FAULTS: usize = 200;
 
-/// Maximum bytes of a test's name (a long path) and of its message (a screen).
+/// Maximum bytes of a test's name, enough for a long path; `MESSAGE_BYTES` is that of its message, enough for a screen.
 const ID_BYTES: usize = 400;
 const MESSAGE_BYTES: usize = 4_000;
 
@@ -27,9 +27,9 @@ pub struct TestResult {
     pub outcome: TestOutcome,
     /// Message of a failure or skip; may be empty.
     pub message: String,
-    /// `path:line`, with the path relative to the project.
+    /// Location as `path:line`, with the path relative to the project.
     pub place: Option<String>,
-    /// Compiler errors, if it did not build.
+    /// Compiler errors, if the test did not build.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<CompilerError>,
 }
@@ -40,7 +40,7 @@ pub struct CompilerError {
     /// Path relative to its project; empty if the error has none.
     pub file: String,
     pub message: String,
-    /// Missing names; empty if the error is about something else.
+    /// Missing names that the error reports; empty for any other error.
     pub missing: Vec<String>,
 }
 
@@ -90,19 +90,19 @@ pub enum TestOutcome {
     Failed(TestFailure),
 }
 
-/// Why a test failed, as far as the report shows.
+/// Cause of a test's failure, if the report shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestFailure {
     Assertion,
-    /// Another error at run time, or an unknown one.
+    /// Another error at run time, or an unknown cause.
     Error,
     /// The code uses a name that does not exist.
     Missing,
     Build,
     Timeout,
     Crash,
-    /// It needs 127.0.0.1, which the sandbox at this level does not provide.
+    /// The test needs 127.0.0.1, which the sandbox does not provide at this level.
     NeedsLoopback,
 }
 
@@ -120,18 +120,18 @@ impl TestFailure {
     }
 }
 
-/// Results of a test run, and what keeps them from being trusted.
+/// Results of a test run, and the problems that make them untrustworthy.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TestReport {
     pub tests: Vec<TestResult>,
-    /// Problems of the whole run, one line each; with any, the report is not trusted.
+    /// Problems of the whole run, one per line. If there are any, the report is not trusted.
     pub trouble: Vec<String>,
-    /// Line coverage, if measured.
+    /// Line coverage, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<LineCoverage>,
     #[serde(skip)]
     named: HashMap<String, usize>,
-    /// Number of uses of each repeated name.
+    /// Number of tests with the same name, by name.
     #[serde(skip)]
     again: HashMap<String, usize>,
     #[serde(skip)]
@@ -139,7 +139,7 @@ pub struct TestReport {
 }
 
 impl TestReport {
-    /// Whether at least one test passed and none failed, without trouble.
+    /// Whether at least one test passed, no test failed, and the run had no problem.
     pub fn has_passed(&self) -> bool {
         self.trouble.is_empty() && self.count(TestOutcome::Passed) > 0 && self.failures().next().is_none()
     }
@@ -152,12 +152,12 @@ impl TestReport {
         self.tests.iter().filter(|test| matches!(test.outcome, TestOutcome::Failed(_)))
     }
 
-    /// Whether a test timed out. Tests that waited for it may have failed too.
+    /// Whether a test timed out. Other tests that waited for it may have failed as a consequence.
     pub fn has_timeout(&self) -> bool {
         self.count(TestOutcome::Failed(TestFailure::Timeout)) > 0
     }
 
-    /// Whether missing dependencies could explain a failure.
+    /// Whether missing dependencies could explain one of the failures.
     pub(super) fn may_lack_dependencies(&self) -> bool {
         let missing = TestOutcome::Failed(TestFailure::Missing);
         !self.trouble.is_empty()
@@ -165,7 +165,7 @@ impl TestReport {
             || self.count(TestOutcome::Failed(TestFailure::Build)) > 0
     }
 
-    /// Adds a test. Tests with the same name are numbered.
+    /// Adds a test. If a test of the same name exists, appends a number to the name.
     pub(super) fn add(&mut self, test: TestResult) {
         let mut test = sanitize_test(test);
         if self.named.contains_key(&test.id) {
@@ -176,8 +176,8 @@ impl TestReport {
         self.push_test(test);
     }
 
-    /// Adds a test that may have been reported already, for example when its cleanup also failed. The worse result
-    /// counts.
+    /// Adds a test that may have been reported already, for example because its cleanup also failed. Keeps the worse
+    /// result.
     pub(super) fn add_or_merge(&mut self, test: TestResult) {
         let test = sanitize_test(test);
         let failed = matches!(test.outcome, TestOutcome::Failed(_));
@@ -205,7 +205,7 @@ impl TestReport {
         }
     }
 
-    /// Adds trouble about the whole run; call it last.
+    /// Completes the report with problems that concern the whole run. Call it last.
     pub(super) fn finish(&mut self) {
         if self.beyond > 0 {
             self.trouble.push(format!(
@@ -232,7 +232,7 @@ impl TestReport {
     }
 }
 
-/// Sanitizes name and message so that they cannot affect a terminal or page; a name becomes one line.
+/// Sanitizes name and message so that they cannot affect a terminal or page. A name becomes a single line.
 fn sanitize_test(test: TestResult) -> TestResult {
     let place = test.place.map(|place| sanitize_line_to(&place, ID_BYTES));
     TestResult {

@@ -257,7 +257,7 @@ fn go_report_is_read() {
     assert_eq!(faults(&found, "example.com/planted/undefined"), ["undefined_test.go: NoSuch"]);
 }
 
-/// Reads the output of a repository's own command, with or without a report.
+/// Reads the output of a repository's own test command, with or without a report.
 fn generic(report: Option<&str>, suite_output: SuiteOutput) -> TestReport {
     let mut project = project();
     project.settings =

@@ -1,5 +1,5 @@
-//! Finds this machine's toolchains by running them, outside any repository: a repository's files could change their
-//! answers.
+//! Finds this machine's toolchains by running them. They run outside any repository, because a repository's files could
+//! change their answers.
 
 use std::{
     fs, io,
@@ -18,10 +18,10 @@ use crate::{
     sandbox::{Level, Sandbox, SandboxCommand, SandboxError, ScratchDirectory},
 };
 
-/// Time limit for printing a version; enough for a very busy machine.
+/// Time limit for printing a version, long enough for a very busy machine.
 const TRIAL: Duration = Duration::from_secs(60);
 
-/// Our environment variables that toolchains need to find themselves.
+/// Environment variables of the server that toolchains need to find their files.
 const PASSED_ON: &[&str] = &[
     "HOME",
     "CARGO_HOME",
@@ -40,11 +40,12 @@ pub(super) struct ToolchainProbe {
     pub(super) language: &'static str,
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
-    /// Arguments that print the version on the first line; also accepted by the program of the [`Toolchain`].
+    /// Arguments that make the tool print its version on the first line. The program of the [`Toolchain`] accepts them,
+    /// too.
     pub(super) version: &'static [&'static str],
     /// Oldest supported version as major and minor; (0, 0) for any.
     pub(super) oldest: (u32, u32),
-    /// Message if it is missing.
+    /// Message if the tool is missing.
     pub(super) missing: &'static str,
     pub(super) tool: fn(&[&str]) -> Option<Toolchain>,
 }
@@ -53,22 +54,22 @@ pub(super) struct ToolchainProbe {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Toolchain {
     pub(super) program: PathBuf,
-    /// Paths it reads outside the system's folders.
+    /// Paths that the toolchain reads outside the system's folders.
     pub(super) read: Vec<PathBuf>,
-    /// Paths to link into the home of its programs, each with its target.
+    /// Paths to link into the home of the toolchain's programs, each with its target.
     pub(super) home: Vec<(&'static str, PathBuf)>,
-    /// Tree with `node_modules` folders to link into the tests' tree.
+    /// Tree with `node_modules` folders that are linked into the tests' tree.
     pub(super) modules: Option<PathBuf>,
     /// Prebuilt standard library, which each run copies.
     pub(super) built: Option<PathBuf>,
     pub(super) environment: Vec<(&'static str, String)>,
-    /// Version as printed on the first line; further lines describe its target.
+    /// First line that the tool printed as its version. Further lines describe the tool's target.
     pub(super) version: String,
 }
 
 impl Toolchain {
-    /// Links what it needs into a home and a tree. Call this once, before anything runs: afterwards the tests may have
-    /// replaced any folder by a link.
+    /// Links the toolchain's files into a home and a tree. Call this once, before anything runs, because tests may
+    /// replace any folder by a symlink.
     pub(super) fn link_into(&self, home: &Path, tree: &Path) -> io::Result<()> {
         for (name, target) in &self.home {
             let link = home.join(name);
@@ -95,12 +96,12 @@ impl ToolchainProbe {
         Ok(Toolchain { version, ..tool })
     }
 
-    /// Runs the tool in the sandbox once. If we are root, the sandbox uses another user. At the basic level, that user
-    /// cannot run a program in a private home.
+    /// Runs the tool in the sandbox once. If we are root, the sandbox uses another user, who cannot run a program in a
+    /// private home at the basic level.
     ///
     /// # Errors
     ///
-    /// Returns why it does not run there, and what would help.
+    /// Returns why the tool does not run in the sandbox, and how to fix that.
     pub(super) async fn try_in_sandbox(
         &self,
         sandbox: &Sandbox,
@@ -142,7 +143,7 @@ impl ToolchainProbe {
     ///
     /// # Errors
     ///
-    /// Returns what is missing and how to install it.
+    /// Returns the name of the missing tool and how to install it.
     pub(super) async fn describe(
         &self,
         sandbox: Option<&Sandbox>,
@@ -176,21 +177,22 @@ fn parse_version(line: &str) -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// Returns a folder in our home, unless the variable sets another.
+/// Returns the folder that the environment variable names, or else the default folder in the server's home.
 pub(super) fn home_folder(variable: &str, name: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(name)))
 }
 
-/// Whether tests may read a toolchain's whole folder. Not if our home is inside: a toolchain in `~/bin` would report
-/// the home as its folder.
+/// Whether tests may read a toolchain's whole folder. They may not if our home is inside: a toolchain in `~/bin` would
+/// report the home as its folder.
 pub(super) fn is_safe_to_share(folder: &Path) -> bool {
     let home = home_folder("HOME", "").unwrap_or_else(|| "/".into());
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     !real(&home).starts_with(real(folder))
 }
 
-/// Returns the files in `/etc` that Debian's Java and Maven read at start. Other files there may hold passwords.
+/// Returns the files in `/etc` that Debian's Java and Maven read when they start. Other files of these folders may
+/// contain passwords, so they are left out.
 pub(super) fn java_config_files(etc: &Path) -> Vec<PathBuf> {
     let entries =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -201,8 +203,9 @@ pub(super) fn java_config_files(etc: &Path) -> Vec<PathBuf> {
     java.chain(["maven/m2.conf", "maven/logging"].map(|name| etc.join(name))).collect()
 }
 
-/// Links fetched `node_modules` folders into the tree at this depth. Each becomes a real folder whose entries are
-/// links, since tools write state next to the modules. No link in the commit is followed, because it may lead anywhere.
+/// Links fetched `node_modules` folders into the tree, down to this depth. Each becomes a regular folder whose entries
+/// are links, since tools write state next to the modules. No link in the commit is followed, because it may lead
+/// anywhere.
 fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
     let folders = fs::read_dir(made)?.flatten();
     for entry in folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -255,7 +258,8 @@ mod tests {
         assert!(probe((1, 19)).find(&cancel).await.is_ok());
     }
 
-    /// Tools write state next to the modules, and a project's own packages come from the tree.
+    /// The folder must be writable, because tools write state next to the modules. A project's own packages come from
+    /// the tree.
     #[test]
     fn modules_are_linked_into_a_folder_of_the_run() {
         let (made, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

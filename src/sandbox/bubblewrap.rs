@@ -1,4 +1,4 @@
-//! Command line of bubblewrap.
+//! Builds the command line of bubblewrap.
 
 use std::{
     collections::BTreeSet,
@@ -12,14 +12,14 @@ use crate::proc::{DEVICES, SYSTEM_PATHS};
 /// Path of our own executable inside the sandbox.
 const OWN: &str = "/run/countersign";
 
-/// Builds the arguments. Everything is read-only except the work tree, the writable directories, `/tmp` and `/dev/shm`;
-/// the last two are in memory and count towards the memory limit.
+/// Builds the arguments. Everything is read-only except the work tree, the writable directories, `/tmp` and `/dev/shm`.
+/// The last two are in memory, so their bytes are part of the memory limit.
 ///
 /// The command, its environment and its writable paths are sent on stdin instead, because any user can read a command
 /// line.
 ///
-/// `root`: our executable switches users inside, so bubblewrap makes no user namespace, which would map only one of the
-/// two users.
+/// `root`: our executable switches users inside, so bubblewrap creates no user namespace, which would map only one of
+/// the two users.
 pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bool) -> Vec<OsString> {
     let mut all = BubblewrapArguments::default();
     for own in ["ipc", "pid", "net", "uts", "cgroup-try"] {
@@ -77,7 +77,7 @@ pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bo
 #[derive(Default)]
 struct BubblewrapArguments {
     args: Vec<OsString>,
-    /// Directories already created inside the sandbox.
+    /// Directories that earlier arguments already create inside the sandbox.
     made: BTreeSet<PathBuf>,
 }
 
@@ -86,8 +86,8 @@ impl BubblewrapArguments {
         self.args.extend(words.iter().map(|word| word.as_ref().to_owned()));
     }
 
-    /// Adds a mount. We create its parent directories first, since those bubblewrap creates itself are only accessible
-    /// to root.
+    /// Adds a mount. First adds arguments that create its parent directories, since only root could access those that
+    /// bubblewrap creates on its own.
     fn bind(&mut self, how: &str, from: impl AsRef<Path>, to: impl AsRef<Path>) {
         let (from, to) = (from.as_ref(), to.as_ref());
         let above: Vec<&Path> = to.ancestors().skip(1).filter(|above| above.parent().is_some()).collect();

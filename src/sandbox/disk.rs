@@ -11,42 +11,44 @@ use std::{
 use super::{CommandExit, SandboxLimits};
 use crate::proc::memory_available;
 
-/// Pauses between two counts: at least `LOOK`, and `SHARE` times the duration of the last count, to keep the load low.
+/// Minimum pause between two measurements. The pause is also at least `SHARE` times the duration of the last
+/// measurement, to limit the load.
 const LOOK: Duration = Duration::from_millis(500);
 const SHARE: u32 = 10;
 
-/// Minimum free bytes on each file system of the directories, or half of what was free before, if less. Catches usage
-/// that escapes the count.
+/// Minimum free bytes on each file system of the directories; half of the bytes free before the run, if that is less.
+/// Catches usage that the measurement misses.
 const RESERVE: u64 = 256 << 20;
 
-/// Minimum free inodes, likewise.
+/// Minimum free inodes on each file system; half of the inodes free before the run, if that is less.
 const RESERVE_FILES: u64 = 10_000;
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct DiskUsage {
     bytes: u64,
     files: u64,
-    /// Unreadable directories, whose contents are not counted.
+    /// Number of unreadable directories, whose contents are not measured.
     hidden: u64,
-    /// Free bytes on the fullest of the file systems; then free inodes, and available memory of the machine.
+    /// Free bytes on the file system with the fewest. The next fields are free inodes and the machine's available
+    /// memory.
     free: u64,
     free_files: u64,
     memory: u64,
 }
 
-/// Whether less is free than `reserve`, or than half of what was free before, if that is less.
+/// Whether `now` is less than `reserve`, or less than half of `before` if that is the smaller limit.
 fn is_nearly_full(now: u64, before: u64, reserve: u64) -> bool {
     now < reserve.min(before / 2)
 }
 
-/// Counts the usage of these directories on a blocking thread.
+/// Measures the usage of these directories on a blocking thread.
 pub(super) async fn measure_usage(places: &[PathBuf]) -> DiskUsage {
     let places = places.to_vec();
     tokio::task::spawn_blocking(move || count_usage(&places)).await.unwrap_or_default()
 }
 
-/// Returns once the directories have grown past the limits since `before`, or the machine is almost out of memory. Some
-/// memory belongs to no process, so the memory limit alone does not suffice.
+/// Returns once the directories have grown beyond the limits since `before`, or the machine is almost out of memory.
+/// The latter is checked because the memory limit does not cover memory that belongs to no process.
 pub(super) async fn wait_for_overuse(
     places: &[PathBuf],
     before: DiskUsage,
@@ -74,7 +76,8 @@ pub(super) async fn wait_for_overuse(
     }
 }
 
-/// Counts without following symlinks. Directories nested too deep to be named count as unreadable.
+/// Measures without following symlinks. A directory nested too deeply to be opened by its path is treated as
+/// unreadable.
 fn count_usage(places: &[PathBuf]) -> DiskUsage {
     let systems: Vec<_> = places.iter().filter_map(|place| rustix::fs::statvfs(place).ok()).collect();
     let bytes = systems.iter().map(|system| system.f_bavail.saturating_mul(system.f_frsize));

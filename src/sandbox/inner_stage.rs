@@ -1,5 +1,5 @@
 //! The inner stage: our own executable inside the sandbox, which restricts itself and then executes the command. It has
-//! one thread and reads its instructions from stdin, to keep them off the command line.
+//! one thread. It reads its instructions from stdin, so that they are not visible on the command line.
 
 use std::{
     ffi::OsString,
@@ -19,22 +19,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::proc::{Confinement, SyscallPolicy};
 
-/// Internal subcommand that runs the inner stage; not for users.
+/// Internal subcommand that runs the inner stage; users do not call it.
 pub const INNER_STAGE_COMMAND: &str = "within";
 
-/// Argument that starts the forwarder, which keeps running after the command has started.
+/// Argument that makes the inner stage forward connections. This process keeps running after the command has started.
 const FORWARDER: &str = "--forward";
 
-/// `PATH` if the environment sets none.
+/// `PATH` for a command whose environment sets none.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// In-memory file systems of the full level.
+/// In-memory file systems inside the sandbox at the full level.
 pub(super) const IN_MEMORY: [&str; 2] = ["/dev/shm", "/tmp"];
 
 /// Path of the proxy's socket inside the sandbox, and the local port forwarded to it.
 pub(super) const WAY_OUT: (&str, u16) = ("/run/way-out", 3128);
 
-/// Maximum open files per process. Data in unread pipes counts towards no limit, so the number of pipes is bounded.
+/// Maximum open files per process. This also limits the number of pipes, because no other limit covers the unread data
+/// in pipes.
 const OPEN: u64 = 4096;
 
 #[derive(Serialize, Deserialize)]
@@ -48,7 +49,7 @@ pub(super) struct InnerStageSpec {
     pub(super) read: Vec<PathBuf>,
     pub(super) write: Vec<PathBuf>,
     pub(super) calls: SyscallPolicy,
-    /// User to switch to; it owns nothing else on this machine.
+    /// User to switch to, who owns nothing else on this machine.
     pub(super) user: Option<u32>,
     /// Whether the proxy's socket is mounted.
     pub(super) way_out: bool,
@@ -63,7 +64,7 @@ pub(super) struct TmpLimits {
     pub(super) inodes: u64,
 }
 
-/// Reads its instructions from stdin and executes the command; returns only on failure. With the forwarder's argument
+/// Reads its instructions from stdin and executes the command; returns only on failure. With the argument `--forward`,
 /// it forwards connections instead.
 pub fn run_inner_stage() -> ExitCode {
     if std::env::args_os().nth(2).is_some_and(|word| word == FORWARDER) {
@@ -109,8 +110,8 @@ fn exit_with_message(line: std::fmt::Arguments<'_>) -> ExitCode {
     ExitCode::from(125)
 }
 
-/// Starts the process that forwards the local port to the proxy. It needs its own process, since this one becomes the
-/// command. It ends with the PID namespace.
+/// Starts the process that forwards the local port to the proxy. A separate process is needed, since this one becomes
+/// the command. The kernel kills it with the PID namespace.
 fn start_forwarder() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", WAY_OUT.1))?;
     let mut forwarder = std::process::Command::new(std::env::current_exe()?);
@@ -118,8 +119,8 @@ fn start_forwarder() -> io::Result<()> {
     forwarder.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map(drop)
 }
 
-/// Forwards connections to the proxy. The command can talk to this process, so it gets no more rights than the command,
-/// except for the socket. Returns only if it cannot start.
+/// Forwards connections to the proxy. The command can connect to this process, so the process has only the command's
+/// rights and the socket. Returns only if it cannot start.
 fn run_forwarder() -> Result<(), String> {
     let listener = io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from);
     let listener = listener.map_err(|error| error.to_string())?;
@@ -169,7 +170,7 @@ fn forward_connection(client: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Steps that need root come first, irreversible restrictions last.
+/// Restricts this process. Steps that need root come first, irreversible restrictions last.
 #[cfg(target_os = "linux")]
 fn confine(spec: &InnerStageSpec) -> Result<(), String> {
     use rustix::{

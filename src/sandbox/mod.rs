@@ -1,7 +1,7 @@
-//! Runs untrusted commands: a repository's tests, their builds, and everything these start.
+//! Runs untrusted commands: a repository's tests, their builds, and all processes these start.
 //!
-//! A command gets its work tree, the files and the environment it was given, and nothing else of this machine. When it
-//! ends, all processes it started are ended too. Two levels:
+//! A command gets its work tree, the files and the environment passed to it, and nothing else of this machine. When it
+//! exits, all processes it started are killed. There are two levels:
 //!
 //! - *full*: bubblewrap creates namespaces (mounts, processes, network, users). Inside, our executable sets limits,
 //!   applies Landlock and a seccomp filter, and executes the command.
@@ -9,8 +9,8 @@
 //!   cover `chmod`, `chown` and sockets in the file system, so we rely on a separate user. A server that can't change
 //!   its user therefore has no basic level.
 //!
-//! If the server is root, each run gets its own user in both levels, because the kernel never limits the number of
-//! root's processes. That user owns the run's directories meanwhile.
+//! If the server is root, each run gets a separate user in both levels, because the kernel never limits the number of
+//! root's processes. That user owns the run's directories during the run.
 
 mod bubblewrap;
 mod disk;
@@ -44,38 +44,39 @@ use self::{
 pub use crate::config::SandboxLevel as Level;
 use crate::proc::{ChildCommand, ProcError, SyscallPolicy, check_confinement};
 
-/// The sandbox of this machine, detected once.
+/// The sandbox of this machine; its level is detected once.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     level: Level,
-    /// Reasons why the level is not better; empty for the full level.
+    /// Reasons why no better level is available; empty for the full level.
     lacks: Vec<String>,
     /// Path of our own executable.
     own: PathBuf,
-    /// User and group lists for the inside, without any of this machine's users.
+    /// User and group lists to mount inside the sandbox, without this machine's users.
     names: Arc<ScratchDirectory>,
-    /// Records of runs that have their own user. Other runs end with their bubblewrap process.
+    /// Records of runs that have a separate user. Runs without a record are killed together with their bubblewrap
+    /// process.
     records: Option<Arc<run_user::RecordsDirectory>>,
-    /// Programs that already ran inside, so that they need no trial run.
+    /// Programs that already ran in the sandbox and so need no trial run.
     has_run: Arc<Mutex<BTreeSet<PathBuf>>>,
     time: SandboxSeconds,
 }
 
-/// Seconds that commands ran, labelled by how they ended.
+/// Seconds that commands ran, labelled by the outcome of the command.
 pub type SandboxSeconds = Family<[(&'static str, &'static str); 1], Counter<f64, AtomicU64>>;
 
-/// One command to run.
+/// One command to run in the sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxCommand {
-    /// A path, or a name looked up in the `PATH` of `environment`.
+    /// Path of the program, or a name looked up in the `PATH` of `environment`.
     pub program: OsString,
     pub args: Vec<OsString>,
-    /// Working directory, readable and writable. Must be a real path, used by this run alone.
+    /// Working directory, readable and writable. Its path must contain no symlinks, and no other run may use it.
     pub tree: PathBuf,
-    /// Files and directories readable in addition to the system's, such as toolchains and caches. Missing ones are
-    /// skipped.
+    /// Files and directories that the command may read in addition to the system's, such as toolchains and caches.
+    /// Missing paths are skipped.
     pub read: Vec<PathBuf>,
-    /// Directories writable in addition to the tree, used by this run alone.
+    /// Directories that the command may write in addition to the tree. No other run may use them.
     pub write: Vec<PathBuf>,
     /// Complete environment. Missing `PATH`, `HOME` and `TMPDIR` are added.
     pub environment: BTreeMap<OsString, OsString>,
@@ -103,16 +104,17 @@ impl SandboxCommand {
 #[derive(Debug, Clone, Copy)]
 pub struct SandboxLimits {
     pub time: Duration,
-    /// All processes together.
+    /// Maximum memory of all processes together.
     pub memory_bytes: u64,
     pub processes: u64,
-    /// Maximum growth of its directories. In-memory directories hold at most a quarter of `memory_bytes`.
+    /// Maximum bytes by which the run's directories may grow. In-memory directories can grow to at most a quarter of
+    /// `memory_bytes`.
     pub disk_bytes: u64,
-    /// Maximum growth of its directories in files.
+    /// Maximum number of files by which the run's directories may grow.
     pub inodes: u64,
-    /// Both outputs together.
+    /// Maximum bytes of stdout and stderr together.
     pub output_bytes: usize,
-    /// Bytes kept of each output's beginning, and again of its end.
+    /// Maximum bytes kept from the beginning of each output, and also from its end.
     pub kept_bytes: usize,
 }
 
@@ -131,7 +133,8 @@ impl Default for SandboxLimits {
 }
 
 impl SandboxLimits {
-    /// Maximum bytes of each in-memory directory (`/tmp`, `/dev/shm`). These bytes belong to no process.
+    /// Maximum bytes of each in-memory directory (`/tmp`, `/dev/shm`). The memory limit of processes does not cover
+    /// these bytes.
     fn in_memory_bytes(&self) -> u64 {
         self.disk_bytes.min(self.memory_bytes / 4)
     }
@@ -142,10 +145,10 @@ impl SandboxLimits {
 pub enum NetworkAccess {
     /// No sockets.
     None,
-    /// Its own loopback only. In the basic level the same as `None`.
+    /// A private loopback only. Same as `None` at the basic level.
     #[default]
     Loopback,
-    /// Its own loopback, and the hosts that the [`SandboxProxy`] at this socket allows; full level only.
+    /// A private loopback, and the hosts that the [`SandboxProxy`] at this socket allows; only at the full level.
     Proxy(PathBuf),
 }
 
@@ -158,16 +161,16 @@ pub struct SandboxOutcome {
     pub elapsed: Duration,
 }
 
-/// Outcome of a command.
+/// Reason why a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandExit {
     Exit(i32),
-    /// Killed by a signal, or exited with a shell's exit code for one.
+    /// A signal killed it, or it exited with a shell's exit code for a signal.
     Signal(i32),
     TimedOut,
     MemoryExceeded,
     TooManyProcesses,
-    /// Wrote too many bytes or files.
+    /// It wrote too many bytes or files.
     DiskExceeded,
     OutputTooLong,
 }
@@ -227,8 +230,8 @@ pub enum SandboxError {
 }
 
 impl Sandbox {
-    /// Detects the best working level with a trial run through our executable `own`; with `wanted`, only that level.
-    /// `Level::None` is used only if wanted and nothing better works.
+    /// Detects the best working level with a trial run through our executable `own`. With `wanted`, tries only that
+    /// level. Uses `Level::None` only if it is wanted and no better level works.
     pub async fn detect(own: &Path, wanted: Option<Level>) -> Result<Self, SandboxError> {
         let names = run_user::create_user_lists()
             .map_err(|source| SandboxError::Io { path: std::env::temp_dir(), source })?;
@@ -264,7 +267,7 @@ impl Sandbox {
         }
     }
 
-    /// Counts the time of commands in `time`.
+    /// Records the time of commands in the metric `time`.
     pub fn with_time_metric(self, time: SandboxSeconds) -> Self {
         Self { time, ..self }
     }
@@ -273,7 +276,7 @@ impl Sandbox {
         self.level
     }
 
-    /// Reasons why the level is not better, and how to fix them.
+    /// Returns the reasons why no better level is available, and how to fix them.
     pub fn missing_features(&self) -> &[String] {
         &self.lacks
     }
@@ -305,10 +308,10 @@ impl Sandbox {
         }
     }
 
-    /// Runs a command until it ends or exceeds a limit.
+    /// Runs a command until it exits or exceeds a limit.
     ///
     /// # Errors
-    /// If the command did not start, or was cancelled.
+    /// Returns an error if the command did not start or was cancelled.
     pub async fn run(
         &self,
         run: SandboxCommand,
@@ -493,14 +496,14 @@ impl Sandbox {
     }
 }
 
-/// Whether `path` is the root or contains the server's home; giving it to a command would expose our files.
+/// Whether `path` is the root or contains the server's home, so that access to it would expose our files.
 fn contains_home(path: &Path) -> bool {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
     real.parent().is_none() || home.is_some_and(|home| home.starts_with(&real))
 }
 
-/// Minimum bytes kept of each output; must hold the inner stage's messages.
+/// Minimum bytes kept of each output, enough for the inner stage's messages.
 const LEAST_KEPT: usize = 4096;
 
 /// Timeout of a level's trial run, which normally takes milliseconds.

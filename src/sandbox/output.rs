@@ -1,4 +1,4 @@
-//! Captures the beginning and the end of each of a run's outputs.
+//! Captures the beginning and the end of a run's stdout and stderr.
 
 use crate::proc::OutputStream;
 
@@ -6,9 +6,9 @@ use crate::proc::OutputStream;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TruncatedOutput {
     pub head: Vec<u8>,
-    /// Bytes that followed the head, or the last part of them.
+    /// Last bytes of the output after the head.
     pub tail: Vec<u8>,
-    /// Bytes dropped between head and tail.
+    /// Number of bytes dropped between head and tail.
     pub left_out: u64,
 }
 
@@ -28,7 +28,7 @@ impl TruncatedOutput {
         self.left_out += extra as u64;
     }
 
-    /// Joins head and tail, with a line in between that names the bytes left out, if any.
+    /// Joins head and tail. If bytes were dropped, a line between the two names their number.
     pub fn text(&self) -> String {
         let [head, tail] = [&self.head, &self.tail].map(|bytes| String::from_utf8_lossy(bytes));
         match self.left_out {
@@ -42,7 +42,7 @@ pub(super) struct CapturedOutputs {
     most: usize,
     out: TruncatedOutput,
     err: TruncatedOutput,
-    /// Marker on stderr after which the command's own output follows.
+    /// Marker on stderr that precedes the command's own output.
     mark: Vec<u8>,
     /// Stderr before the marker.
     before: Vec<u8>,
@@ -90,7 +90,7 @@ impl CapturedOutputs {
         self.begun && !self.err.head.starts_with(self.nonce.as_bytes())
     }
 
-    /// Returns why the command was not executed, and whether its program is missing.
+    /// Returns why the command was not executed, and whether that is because its program is missing.
     pub(super) fn refusal_reason(self) -> (String, bool) {
         let text = if self.begun { self.err.head } else { self.before };
         let text = String::from_utf8_lossy(&text).trim().to_owned();

@@ -28,7 +28,7 @@ use crate::{
     egress::{CONNECT_TIMEOUT, HostPolicy, HostRefusal, RefusalReason, format_host},
 };
 
-/// Total bytes one command may send and receive.
+/// Maximum bytes that one command may send and receive in total.
 pub const FETCHED_BYTES: u64 = 4 << 30;
 
 /// Maximum concurrent connections; package managers use a dozen.
@@ -37,7 +37,7 @@ const CONNECTIONS: usize = 64;
 /// Maximum bytes of a request line and its headers.
 const HEAD_BYTES: usize = 8 << 10;
 
-/// Maximum number of refusals kept for the report.
+/// Maximum refusals kept for the report.
 const REFUSALS: usize = 20;
 
 impl ProxyState {
@@ -89,7 +89,7 @@ pub struct SandboxProxy {
 struct ProxyState {
     hosts: Hosts,
     refused: Mutex<BTreeSet<HostRefusal>>,
-    /// Bytes left to transfer, both directions together.
+    /// Remaining bytes that may be transferred, for both directions together.
     left: AtomicU64,
     spent: CancellationToken,
 }
@@ -98,7 +98,7 @@ impl SandboxProxy {
     /// Listens on `socket` and transfers at most `bytes` in total.
     ///
     /// # Errors
-    /// If the socket cannot be created.
+    /// Returns an error if the socket cannot be created.
     pub fn open(socket: &Path, hosts: Hosts, bytes: u64) -> io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
         let shared = Arc::new(ProxyState::new(hosts, bytes));
@@ -217,7 +217,7 @@ impl ProxyState {
     }
 }
 
-/// Reads up to the empty line after the headers. The client sends nothing after it before our response.
+/// Reads up to the empty line after the headers. The client sends no further data before our response.
 async fn read_head(client: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_BYTES {
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(proxy.refusals()[0].why, RefusalReason::InternalNetwork);
     }
 
-    /// Allowing a host as the refusal suggests makes the same request succeed.
+    /// Allows the host that a refusal names and checks that the same request then succeeds.
     #[tokio::test]
     async fn allowing_the_suggested_host_works() {
         let directory = tempfile::tempdir().unwrap();

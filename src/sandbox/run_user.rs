@@ -1,4 +1,4 @@
-//! The user a command runs as: a separate user of this machine if we are root, else one that exists only in the
+//! The user that a command runs as: a separate user of this machine if we are root, or else one that exists only in the
 //! namespace.
 
 use std::{
@@ -31,19 +31,19 @@ use crate::proc;
 /// User id inside namespaces. Not 0, because programs behave differently as root.
 pub(super) const INSIDE: u32 = 1000;
 
-/// User ids that distributions leave unassigned; one per active run.
+/// User ids that distributions leave unassigned; each active run uses one.
 const OUTSIDE: std::ops::RangeInclusive<u32> = 65_100..=65_300;
 
-/// Directory of the locks on user ids; only root can write there.
+/// Directory of the lock files for user ids; only root can write to it.
 const HELD: &str = "/run/countersign-sandbox";
 
-/// Each server keeps its run records in a subdirectory, which it locks while it lives.
+/// Directory of run records. Each server has a subdirectory, which it keeps locked while it is running.
 const RECORDS: &str = "/run/countersign-sandbox/children";
 
 pub(super) const ONLY_ROOT: &str = "the basic level needs a user of its own, which only a server that runs as root can \
                                     give it: without namespaces this user's files are not safe from the command";
 
-/// Writes the `passwd` and `group` files for the inside.
+/// Writes the `passwd` and `group` files to mount inside the sandbox.
 pub(super) fn create_user_lists() -> io::Result<Arc<ScratchDirectory>> {
     let directory = ScratchDirectory::new()?;
     let mut users =
@@ -58,8 +58,8 @@ pub(super) fn create_user_lists() -> io::Result<Arc<ScratchDirectory>> {
     Ok(Arc::new(directory))
 }
 
-/// A temporary directory by its real path, removed on drop whatever a command did to it. Only we can enter it, and the
-/// user of a run whose tree is inside.
+/// A temporary directory, by its path without symlinks. Dropping it removes it, whatever a command did to its contents.
+/// Only we can enter it, and the user of a run whose tree is inside.
 #[derive(Debug)]
 pub struct ScratchDirectory(PathBuf);
 
@@ -70,8 +70,10 @@ fn scratches() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 }
 
 impl ScratchDirectory {
+    /// Creates the directory.
+    ///
     /// # Errors
-    /// If it cannot be created in the system's temporary directory.
+    /// Returns an error if it cannot be created in the system's temporary directory.
     pub fn new() -> io::Result<Self> {
         let place = std::env::temp_dir().canonicalize()?;
         let path = proc::private_dir("countersign-", &place)?.keep();
@@ -122,8 +124,8 @@ impl Drop for RecordsDirectory {
     }
 }
 
-/// Ends processes that dead servers left. While the returned lock is held, no other server sweeps or takes a user id.
-/// Otherwise the sweep, which finds processes by user id, could hit a new run.
+/// Kills processes that crashed servers left. While the returned lock is held, no other server does the same or takes a
+/// user id. Otherwise a new run could be killed, because the processes are found by user id.
 async fn sweep_orphans() -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(RECORDS)?;
     let lock = File::open(RECORDS)?;
@@ -151,10 +153,10 @@ pub(super) fn nonce() -> String {
     hex::encode(bytes)
 }
 
-/// A user of this machine that owns the directories of one run while it lasts.
+/// A user of this machine that owns the directories of one run during the run.
 pub(super) struct RunUser {
     pub(super) user: u32,
-    /// Replaces `/tmp` if the run has no private one.
+    /// Directory used as `/tmp` if the run has no private one.
     tmp: Option<ScratchDirectory>,
     places: Vec<PathBuf>,
     /// Our directories above `places`. The user's group may enter them during the run.
@@ -197,12 +199,12 @@ impl RunUser {
         self.tmp.as_ref().map(ScratchDirectory::path)
     }
 
-    /// Takes the directories back. Call it when none of the user's processes is left.
+    /// Makes us the owner of the directories again. Call it once none of the user's processes is running.
     pub(super) async fn release(mut self) -> io::Result<()> {
         self.change_owner(geteuid().as_raw(), getegid().as_raw()).await
     }
 
-    /// Changes the owner of everything below the places. Changes symlinks themselves, not their targets.
+    /// Changes the owner of the places and everything below them. Changes symlinks themselves, not their targets.
     async fn change_owner(&mut self, uid: u32, gid: u32) -> io::Result<()> {
         let mode = if gid == getegid().as_raw() { 0o700 } else { 0o710 };
         for scratch in &self.entered {
@@ -220,20 +222,20 @@ impl RunUser {
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The next owner of the places: the sandbox's user, or us again.
+/// The next owner of the places: the sandbox's user, or the server's user again.
 #[derive(Clone, Copy)]
 struct NewOwner {
     user: Uid,
     group: Gid,
 }
 
-/// Device and inode.
+/// Device and inode number of a file.
 type FileIdentity = (u64, u64);
 
 impl NewOwner {
-    /// Changes the owner of a folder and everything below it. Each folder is opened relative to its parent; on the way
-    /// up, the parent must be the folder we came from. So a concurrent change cannot lead us elsewhere. At most two
-    /// folders are open at a time.
+    /// Changes the owner of a folder and everything below it. Each folder is opened relative to its parent. On the way
+    /// back up, the parent must be the folder from which we descended, so that a concurrent change cannot lead us out
+    /// of the tree. At most two folders are open at a time.
     fn change_owner_below(self, place: &Path) -> io::Result<()> {
         let mut at = open_folder(CWD, place, false)?;
         self.change_owner_of_entry(&fstat(&at)?, place, |user, group| fchown(&at, user, group))?;
@@ -287,8 +289,8 @@ impl NewOwner {
         Ok(folders)
     }
 
-    /// Changes the owner if the file is ours, or was left to a sandbox user by a killed run. Other users' files are
-    /// refused, because a killed server could not give them back.
+    /// Changes the owner of a file that is ours, or that a killed run left to a sandbox user. Refuses other users'
+    /// files, because a killed server could not restore their owner.
     fn change_owner_of_entry(
         self,
         found: &Stat,
@@ -321,8 +323,8 @@ fn file_identity(at: &OwnedFd) -> io::Result<FileIdentity> {
     Ok((found.st_dev, found.st_ino))
 }
 
-/// Opens a folder without following symlinks in any part of the path. With `within`, only below `at` and on its file
-/// system.
+/// Opens a folder without following symlinks in any part of the path. With `within`, only if it is below `at` and on
+/// the same file system.
 #[cfg(target_os = "linux")]
 fn open_folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, Errno> {
     use rustix::fs::{ResolveFlags, openat2};
@@ -335,7 +337,7 @@ fn open_folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno>
     openat(at, path, FOLDER, Mode::empty())
 }
 
-/// Returns an unlocked user id that has no process, with its lock.
+/// Returns an unlocked user id without processes, and its lock.
 fn acquire_free_user() -> io::Result<(u32, File)> {
     let processes = fs::read_dir("/proc")?.flatten();
     let busy: BTreeSet<u32> = processes.filter_map(|process| Some(process.metadata().ok()?.uid())).collect();
@@ -348,12 +350,12 @@ fn acquire_free_user() -> io::Result<(u32, File)> {
     Err(io::Error::other("too many runs at a time"))
 }
 
-/// System directories whose ownership, including all contents, must not change.
+/// System directories whose ownership must not change, nor that of anything below them.
 const OF_THE_SYSTEM: &[&str] = &[
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr",
 ];
 
-/// Directories shared by all users and services, excluding their contents.
+/// Directories shared by all users and services, whose own ownership must not change. Their contents are not included.
 const SHARED: &[&str] =
     &["/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var/tmp", "/run", "/var"];
 
@@ -376,7 +378,7 @@ pub(super) fn is_system_directory(place: &Path) -> bool {
         || (within || of_a_service || settings) && !is_temporary
 }
 
-/// Checks that everybody may pass through the directories above `place`, except those in `entered`.
+/// Checks that all users may pass through the directories above `place`, except those in `entered`.
 fn check_reachable(place: &Path, entered: &[PathBuf]) -> io::Result<()> {
     let closed = |above: &&Path| {
         above.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0)

@@ -1,5 +1,5 @@
-//! Extra approval rules of a gate: how many people, not the requester, owners of the files; and the progress towards
-//! them.
+//! Additional approval rules of a gate: a number of people, somebody other than the requester, owners of the files.
+//! Also the progress of an approval towards them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,29 +15,29 @@ use crate::{
     types::{Actor, Hash, Role, UserId},
 };
 
-/// Maximum number of owners that we look up. With more, the file names nobody in particular.
+/// Maximum number of owners to look up; any further owner is treated as unresolved.
 const MOST_OWNERS: usize = 50;
 
 /// Maximum number of files shown per group of owners.
 const FILES_SHOWN: usize = 5;
 
-/// Approval rules of the open gate, as of the time it was opened.
+/// Approval rules of the open gate, as they were when it was opened.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct ApprovalRules {
-    /// Number of different people needed. 0 for a gate whose approval is not published; it takes one.
+    /// Number of different people needed. 0 for a gate whose approval is not published, for which one person is enough.
     needed: u32,
-    /// The requester of the run, if they may not approve it.
+    /// The requester of the run, if they may not approve its document.
     not: Option<Actor>,
     owned: Vec<OwnedFileGroup>,
 }
 
-/// Files with the same owners.
+/// Files of the document that have the same owners.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct OwnedFileGroup {
     files: Vec<String>,
     /// Number of files beyond `files`.
     more: usize,
-    /// Owners as the code owners file writes them.
+    /// Owners as written in the code owners file.
     names: Vec<String>,
     /// Owners that we could not resolve to people.
     unread: Vec<String>,
@@ -45,7 +45,8 @@ struct OwnedFileGroup {
 }
 
 impl OwnedFileGroup {
-    /// Returns who may approve for the owners. If no owner can be found, a maintainer may.
+    /// Returns who may approve for the owners; with `few`, also a maintainer. If no owner could be resolved, only a
+    /// maintainer.
     fn required_approver(&self, few: bool) -> AllowedResponders {
         match self.people.is_empty() {
             true => AllowedResponders::Role(Role::Maintain),
@@ -75,8 +76,8 @@ impl ApprovalRules {
         Ok(Self { needed: rules.approvals, not, owned })
     }
 
-    /// Returns the approver rule. Maintainers count as owners if there are fewer owners than needed approvals;
-    /// otherwise nobody could pass the gate.
+    /// Returns the rule for approvers. If there are fewer owners than needed approvals, maintainers may approve as
+    /// well, because otherwise nobody could pass the gate.
     pub(super) fn approvers(&self) -> Approvers {
         let owners: HashSet<_> = self.owned.iter().flat_map(|files| &files.people).collect();
         let few = owners.len() < usize::try_from(self.needed.max(1)).unwrap_or(usize::MAX);
@@ -88,7 +89,7 @@ impl ApprovalRules {
     }
 }
 
-/// Finds the owners of the document's files, by the code owners file on the default branch.
+/// Finds the owners of the document's files in the code owners file of the default branch.
 async fn load_owned_files(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>, StepError> {
     let cx = v.cx;
     let (repo, text) = (cx.tools().repository(cx).await?, load_document(s, cx).await?);
@@ -129,7 +130,7 @@ async fn load_owned_files(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<Owned
     .await
 }
 
-/// People by owner name. `None`: the owner is unknown or cannot approve.
+/// People by owner name; `None` if the owner is unknown or cannot approve.
 type OwnerIds = HashMap<String, Option<Vec<UserId>>>;
 
 async fn resolve_owners(
@@ -160,7 +161,7 @@ async fn resolve_owners(
     })
 }
 
-/// Returns the people behind an owner. People without write access are left out: they cannot approve.
+/// Returns the people behind an owner. Leaves out a person without write access, who cannot approve.
 async fn find_owner_ids(repo: &GitHubRepo, owner: &CodeOwner) -> Result<Option<Vec<UserId>>, GitHubApiError> {
     match owner {
         CodeOwner::Person(login) => {
@@ -207,7 +208,7 @@ pub(super) async fn approval_progress(
     }))
 }
 
-/// Records an approval for the later publication. Returns false if more people are needed.
+/// Records an approval for the later publication. Returns `false` if approvals of more people are needed.
 pub(super) async fn record_approval(
     s: &mut StageState,
     v: &StepVisit<'_>,

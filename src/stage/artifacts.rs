@@ -18,17 +18,17 @@ use crate::{
 /// A text about the issue that goes into the prompts in addition to the issue's own text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundText {
-    /// Such as `answers`.
+    /// Kind of the text, such as `answers`.
     pub kind: String,
-    /// Our heading for it in the prompts.
+    /// Our heading for the text in the prompts.
     pub heading: String,
     /// Hash of a stored text; anybody may have written it.
     pub text: Hash,
-    /// Whether this run made it; then it is stored for later stages as well.
+    /// Whether this run produced the text. If so, it is stored for later stages as well.
     pub left: bool,
 }
 
-/// Artifact kind of the issue's text before it was replaced.
+/// Artifact kind of the issue's original text, before we replaced it.
 pub(super) const BRIEF: &str = "brief";
 
 /// Returns the issue's artifacts, the newest last; empty if this stage has no inputs.
@@ -44,8 +44,8 @@ pub(super) async fn load_artifacts(v: &StepVisit<'_>) -> Result<Vec<ArtifactRow>
     .await
 }
 
-/// Starts the stage that makes this stage's first input, if that input is missing or older than the second. This stage
-/// follows by the same command.
+/// Starts the stage that produces this stage's first input, if that input is missing or older than the second input.
+/// This stage then ends, and the same command continues it afterwards.
 pub(super) async fn start_input_stage(
     v: &StepVisit<'_>,
     rows: &[ArtifactRow],
@@ -96,7 +96,7 @@ pub(super) fn load_inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec
     Ok(known)
 }
 
-/// Returns the artifact, or a user error that names the command that makes it.
+/// Returns the artifact, or a user error that names the command to produce it.
 fn require_artifact<'r>(
     row: Option<&'r ArtifactRow>,
     what: &str,
@@ -107,11 +107,11 @@ fn require_artifact<'r>(
     })
 }
 
-/// Checks that the approved input is unchanged on its branch and that no run is reworking it. We build only on the
-/// approved bytes. The check is not journalled: each attempt looks at GitHub again.
+/// Checks that the approved input is unchanged on its branch and that no other run is producing a new version. This
+/// stage builds only on the approved bytes. The check is not journalled, so that each attempt reads GitHub again.
 ///
 /// # Errors
-/// `User` if it changed, with what to do about it.
+/// `User` if the input changed; the message says how to proceed.
 pub async fn require_unchanged_input(s: &StageState, v: &StepVisit<'_>, kind: &str) -> Result<(), StepError> {
     let Some(known) = s.beside.iter().find(|known| known.kind == kind) else {
         return Err(StepError::Bug(anyhow::anyhow!("there is no {kind} to build on")));
@@ -167,13 +167,13 @@ pub(super) async fn record_artifacts(
     Ok(())
 }
 
-/// Artifact kind of the paths that a document touches, once people were asked about it; one per line.
+/// Artifact kind of the paths that a document touches, one per line. Stored when people are asked about the document.
 const TOUCHED_PATHS: &str = "touches";
 
-/// Maximum number of overlapping issues named, and of paths per issue.
+/// Maximum number of overlapping issues listed, also used for the paths per issue.
 const MOST_OVERLAPS: usize = 5;
 
-/// Stores the paths of the document that people are about to approve. Finds other open work that touches them and sends
+/// Stores the paths of the document that people are about to approve. If other open work touches the same paths, sends
 /// a remark to the gates of those runs.
 pub(super) async fn record_touched_paths(
     v: &StepVisit<'_>,
@@ -212,7 +212,7 @@ pub(super) async fn live_runs(cx: &StepContext) -> Result<Vec<RunRow>, StepError
     Ok(db.runs(live).await.map_err(anyhow::Error::new)?)
 }
 
-/// Finds other open work at a gate that touches these paths.
+/// Finds other issues with a live run whose stored document touches these paths.
 pub(super) async fn find_overlaps(
     v: &StepVisit<'_>,
     key: &str,

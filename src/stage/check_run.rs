@@ -1,8 +1,8 @@
 //! The check run on the head of the branch, which shows the run's state on the commit.
 //!
 //! It changes together with the status comment, and is written only when its text changes. It exists from the first
-//! proposal on: we create no branch only for a check run. If GitHub refuses a write, the run continues, as with a
-//! label.
+//! proposal on, because we create no branch only for a check run. If GitHub refuses a write, the run continues, as it
+//! does for a label.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,27 +17,27 @@ use crate::{
     types::{Hash, Oid},
 };
 
-/// The run's check run as last written.
+/// The run's check run, as we last wrote it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CheckRunRecord {
     /// Commit of the check run.
     on: Option<Oid>,
-    /// Id of the check run while it is in progress; `None` when completed or refused by GitHub.
+    /// Id of the check run while it is in progress. `None` if it is completed or GitHub refused it.
     going: Option<u64>,
-    /// Digest of its text; `None` if somebody else may have written since.
+    /// Digest of the text we wrote; `None` if somebody else may have written the check run since.
     says: Option<Hash>,
     /// Audit link of the published document.
     audit: Option<Hash>,
     /// Visit that last saw the check run.
     visit: u64,
-    /// Whether a visit that was not saved may have created the check run.
+    /// Whether an earlier attempt of the visit, whose state was not saved, may have created the check run.
     #[serde(skip)]
     in_doubt: bool,
 }
 
 impl CheckRunRecord {
-    /// Records a new visit and returns whether the run halted before it. A gap in the visit numbers means a halt, whose
-    /// report rewrote the check run.
+    /// Records a new visit and returns whether the run halted before it. A gap in the visit numbers means that it
+    /// halted, and that the report about that rewrote the check run.
     pub(super) fn begin_visit(&mut self, visit: u64) -> bool {
         let halted = self.visit > 0 && self.visit + 1 < visit;
         if self.visit + 1 < visit {
@@ -56,7 +56,7 @@ impl CheckRunRecord {
     }
 }
 
-/// Shows the run's state on the commit of the proposal.
+/// Shows the run's state as a check run on the proposal's commit.
 pub(super) async fn update_check_run(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -107,7 +107,7 @@ pub(super) async fn update_check_run(
     Ok(())
 }
 
-/// Returns the state and link to show; `None` if this state is not shown in a check run.
+/// Returns the state and link to show; `None` if a check run does not show this state.
 fn check_run_state(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -156,8 +156,8 @@ fn check_card(
     }
 }
 
-/// Starts a new record for another commit. A check run still in progress on the old commit is completed; a completed
-/// one stays as it is.
+/// Starts a new record for another commit. Completes a check run that is in progress on the old commit; leaves a
+/// completed one unchanged.
 async fn replace_check_run(
     s: &mut StageState,
     v: &StepVisit<'_>,

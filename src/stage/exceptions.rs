@@ -1,5 +1,5 @@
 //! Exceptions: a drafter may request more than people approved, such as further files or changes to locked tests. Only
-//! a person may grant that. It does not approve the document, whose own gate still follows.
+//! a person may grant an exception. This does not approve the document, which still has to pass its own gate.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,14 +20,14 @@ use crate::{
 /// The requested exception.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExceptionRequest {
-    /// Files beyond the approved list.
+    /// Files that are not in the approved list.
     Scope(Vec<String>),
-    /// The document's tests instead of the locked ones; `diff` is the hash of the stored difference.
+    /// The document's version of the locked tests; `diff` is the hash of the stored difference.
     Tests { diff: Hash },
 }
 
 impl ExceptionRequest {
-    /// The requested files, if any.
+    /// Returns the files that the request is about, if any.
     pub fn paths(&self) -> &[String] {
         match self {
             Self::Scope(paths) => paths,
@@ -47,7 +47,7 @@ impl ExceptionRequest {
     }
 }
 
-/// An exception request that waits for people.
+/// An exception request that waits for a person's decision.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct PendingException {
     pub(super) wish: ExceptionRequest,
@@ -81,11 +81,11 @@ impl PendingException {
     }
 }
 
-/// A granted exception.
+/// An exception that people granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exception {
     pub wish: ExceptionRequest,
-    /// The document it was granted for.
+    /// The document for which it was granted.
     pub document: Hash,
     pub by: String,
     at: Timestamp,
@@ -98,7 +98,7 @@ impl Exception {
     }
 }
 
-/// Records the request; the exception gate asks people next.
+/// Records the request; the exception gate then asks people.
 ///
 /// # Errors
 /// `User` if others changed one of the files on the branch.

@@ -31,17 +31,17 @@ use crate::{
 pub(super) struct OpenGate {
     pub(super) subject: Hash,
     pub(super) shown_at: Timestamp,
-    /// URL of the gate comment, and the visit that posted it.
+    /// URL of the gate comment; `visit` is the visit that posted it.
     pub(super) url: String,
     #[serde(default)]
     pub(super) visit: u64,
-    /// Word after `/approve`; `None` means the stage's name.
+    /// Word after `/approve`; `None` for the stage's name.
     #[serde(default)]
     word: Option<String>,
-    /// Options of which an approval must name one.
+    /// Options; an approval must name one of them.
     #[serde(default)]
     ways: Vec<String>,
-    /// The last edit of the gate comment by somebody else, since reverted.
+    /// The last edit of the gate comment by somebody else, which we reverted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) touched: Option<RunRemark>,
     #[serde(default)]
@@ -49,7 +49,7 @@ pub(super) struct OpenGate {
 }
 
 impl OpenGate {
-    /// Returns a gate whose comment is not posted yet.
+    /// Creates a gate whose comment is not posted yet.
     pub(super) fn new(visit: u64, word: &str, subject: Hash, ways: Vec<String>) -> Self {
         let (shown_at, url, word) = (Timestamp(0), String::new(), Some(word.to_owned()));
         Self { subject, shown_at, url, visit, word, ways, touched: None, reminded: false }
@@ -63,14 +63,14 @@ impl OpenGate {
         self.word.as_deref().unwrap_or(v.doc.info().stage)
     }
 
-    /// Returns the line for a person to paste.
+    /// Returns the `/approve` line that a person can paste.
     pub(super) fn approve_line(&self, v: &StepVisit<'_>) -> ApproveLine {
         ApproveLine::approve(self.command_word(v), self.subject, &self.ways)
     }
 }
 
 impl StageState {
-    /// Whether this visit's gate is waiting for people.
+    /// Whether this visit has opened a gate.
     pub fn has_open_gate(&self, cx: &StepContext) -> bool {
         self.asked.as_ref().is_some_and(|asked| asked.visit == cx.visit())
     }
@@ -147,7 +147,7 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
     }
 }
 
-/// Has the same version reviewed again, by the reviewer in the current settings.
+/// Sends the same version to review again, by the reviewer in the current settings.
 pub(super) async fn review_again(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -162,7 +162,7 @@ pub(super) async fn review_again(
     Ok(StepResult::ReviewAgain)
 }
 
-/// Refuses an approval without a hash if somebody had edited the gate comment before it.
+/// Refuses an approval without a hash if somebody else had edited the gate comment before the approval.
 pub(super) async fn refuse_unseen_approval(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -188,8 +188,8 @@ pub(super) async fn refuse_unseen_approval(
     Ok(Some(StepResult::Ask(gate_spec(s, v, asks, asked)?)))
 }
 
-/// Returns true if some of the draft has no attested author, and posts a comment about that. No review of a further
-/// draft would count then, so the run does not pay for one.
+/// Returns whether a model that its response did not identify wrote part of the draft; if so, posts a comment. No
+/// review of a further draft would be accepted, so the run does not pay for one.
 pub(super) async fn refuse_unattested_draft(
     s: &StageState,
     cx: &StepContext,
@@ -215,7 +215,7 @@ pub(super) async fn apply_objection(
     send_back_to_drafter(s, v, &objection.text).await
 }
 
-/// Applies people's new remarks on findings; returns the ids of findings that they insist on.
+/// Applies people's new remarks on findings. Returns the ids of findings that people insist on.
 pub(super) async fn take_finding_remarks(
     s: &mut StageState,
     cx: &StepContext,
@@ -228,8 +228,9 @@ pub(super) async fn take_finding_remarks(
     Ok(said.insisted)
 }
 
-/// Applies people's new remarks on findings. Findings they insist on go back to the drafter. If none that counts is
-/// left open, the same bytes are reviewed again. Other changes are shown in the gate comment.
+/// Applies people's new remarks on findings. Findings that they insist on go back to the drafter. If people dismissed
+/// all findings that had to be resolved, the same bytes are reviewed again. Other changes are shown in the gate
+/// comment.
 async fn settle_finding_remarks(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -321,7 +322,7 @@ pub(super) async fn keep_waiting(
     Ok(StepResult::Ask(spec))
 }
 
-/// Returns when to remind people, if still due, and when the gate expires.
+/// Returns two times: of the reminder, if it was not sent yet, and of the gate's expiry.
 fn gate_deadlines(s: &StageState, asked: &OpenGate) -> Result<[Option<Timestamp>; 2], StepError> {
     let rules = &require_state(&s.policy)?.gates;
     let after = |days: u32| {
@@ -331,8 +332,8 @@ fn gate_deadlines(s: &StageState, asked: &OpenGate) -> Result<[Option<Timestamp>
     Ok([after(rules.remind_days).filter(|_| !asked.reminded), after(rules.expire_days)])
 }
 
-/// Whether a person may be left out after an APPROVED review, where the policy allows that. A person is needed if
-/// others have files on the branch, if the issue's author may not write here, or if the issue was edited.
+/// Whether an APPROVED review suffices without a person, if the policy allows that. A person is needed if others have
+/// files on the branch, if the issue's author has no write access, or if the issue was edited.
 pub(super) async fn is_review_enough(s: &mut StageState, v: &StepVisit<'_>) -> Result<bool, StepError> {
     let cx = v.cx;
     s.asked_because = None;
@@ -362,7 +363,7 @@ pub(super) async fn is_review_enough(s: &mut StageState, v: &StepVisit<'_>) -> R
     Ok(true)
 }
 
-/// Texts of a publication that are derived from the document.
+/// The document's path and the texts derived from it for publication.
 struct PublicationTexts {
     path: String,
     stands: Hash,
@@ -407,7 +408,7 @@ impl PublicationTexts {
     }
 }
 
-/// Returns the subject of an approval while the branch holds at most other people's files.
+/// Returns the subject of an approval of the document, with these foreign files on the branch.
 async fn approval_subject(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -417,8 +418,8 @@ async fn approval_subject(
     publication::approval_subject(v.cx, require_state(&s.base)?, &texts.publication(s, v)?, foreign).await
 }
 
-/// Whether the bytes to be pushed are those approved at this gate. A later version of this program may derive other
-/// files or another report from the same text.
+/// Whether the bytes to be pushed are those that were approved at this gate. They may differ after an upgrade, because
+/// a new version may derive other files or another report from the same text.
 pub(super) async fn is_as_approved(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -433,7 +434,7 @@ pub(super) async fn is_as_approved(
     Ok(publication::approval_subject(cx, &base, &publication, s.foreign).await? == approved)
 }
 
-/// Checks that the change overwrites no file that others changed on the branch.
+/// Checks that the change does not overwrite a file that others changed on the branch.
 async fn require_no_foreign_files(s: &StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let texts = PublicationTexts::load(s, v).await?;
     let ours = |path: &str| path == texts.path || texts.files.iter().any(|(file, _)| file == path);
@@ -443,8 +444,8 @@ async fn require_no_foreign_files(s: &StageState, v: &StepVisit<'_>) -> Result<(
     }
 }
 
-/// Checks that others changed none of these files on the branch. Called before any paid step, because the gate would
-/// refuse it anyway.
+/// Checks that others have not changed any of these files on the branch. Called before any paid step, because otherwise
+/// the gate would refuse the result.
 pub(super) async fn require_free_files(
     cx: &StepContext,
     base: &BaseCommit,
@@ -457,7 +458,7 @@ pub(super) async fn require_free_files(
     }
 }
 
-/// Returns the first of the files that others changed on the branch that is one of ours.
+/// Returns the first file changed by others on the branch for which `ours` is true.
 pub(super) async fn find_foreign_file(
     cx: &StepContext,
     others: Option<Hash>,
@@ -474,7 +475,7 @@ pub(super) fn foreign_file_error(path: &str) -> StepError {
     ))
 }
 
-/// Shows the document and asks people; the answer comes back to the same step.
+/// Shows the document and asks people. The engine passes their answer to the same step.
 async fn open_gate(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -525,9 +526,9 @@ async fn open_gate(
     Ok(StepResult::Ask(spec))
 }
 
-/// Commits the document to its branch and opens a pull request. Returns the approval's subject and the branch that was
-/// abandoned for this one, or the step to go to instead. With the `audit` link of its approval, this publishes the
-/// document: no further commit follows.
+/// Commits the document to its branch and opens a pull request. Returns the approval's subject and the branch abandoned
+/// for this one, or the step to continue with instead. `audit` is the link of the document's approval; with it, this is
+/// the final commit, which publishes the document.
 pub(super) async fn propose_document(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -626,8 +627,8 @@ impl ReopenReason {
     }
 }
 
-/// Closes the gate, whose answers no longer count, and opens it again. After a rewritten branch the run starts a new
-/// branch and pull request; the old pull request is closed once the new one exists.
+/// Closes the gate, because its answers are no longer valid, and opens it again. After a rewritten branch, the run
+/// starts a new branch and pull request, and closes the old pull request once the new one exists.
 pub(super) async fn reopen_gate(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -684,7 +685,8 @@ async fn keep_gate_open(
     Ok(StepResult::Ask(spec))
 }
 
-/// Returns a `/revise` given at this gate after the answer being handled: an objection outweighs an approval.
+/// Returns a `/revise` that was given at this gate after the answer we are handling, because an objection outweighs an
+/// approval.
 pub(super) async fn find_objection(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -730,7 +732,7 @@ async fn update_last_gate_comment(
     }
 }
 
-/// Like [`update_gate_comment`], for the answer that closes this visit's gate.
+/// Like [`update_gate_comment`], marks this visit's gate as answered by `answer`, which closes the gate.
 pub(super) async fn mark_answered(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -759,7 +761,7 @@ async fn check_answer(
 }
 
 /// Adopts a maintainer's own version of the document. It goes through all checks and the review like a draft. No model
-/// changes it before that, unless the maintainer sent `/revise`.
+/// changes it before the review, unless the maintainer sent `/revise`.
 pub(super) async fn adopt_foreign_version(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -791,7 +793,7 @@ pub(super) async fn adopt_foreign_version(
     Ok(StepResult::ForeignVersion)
 }
 
-/// Sends the document back to the drafter with a person's words and a fresh copy of the issue and the code.
+/// Sends the document back to the drafter with a person's feedback, after reading the issue and the code again.
 pub(super) async fn send_back_to_drafter(
     s: &mut StageState,
     v: &StepVisit<'_>,

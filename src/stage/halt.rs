@@ -1,4 +1,4 @@
-//! The visit that reports why a run ended.
+//! The visit that reports why a run was halted.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,8 @@ use crate::{
     rounds::{self, StepContext, github_error, post_announcement},
 };
 
-/// Reports why the run ended. A comment is posted unless a person stopped the run. If the approved commit exists
-/// already, the publication is completed and the run is done.
+/// Reports why the run was halted. Posts a comment, unless a person stopped the run. If the approved commit already
+/// exists, completes the publication instead, and the run is done.
 pub async fn report_halt(
     s: &StageState,
     halt: &RunHalt,
@@ -34,18 +34,18 @@ pub async fn report_halt(
     }
 }
 
-/// State on GitHub as the halt visit finds it. The saved state is from before the failed visit, whose effects were not
-/// saved.
+/// State on GitHub at the start of the halt visit. It is read again, because the saved state lacks the effects of the
+/// failed visit.
 #[derive(Serialize, Deserialize)]
 struct HaltSnapshot {
     label: Option<String>,
     /// The stop label, if it is still on the issue.
     stop: Option<String>,
-    /// `None` if no comment will be posted.
+    /// Branch and pull request that remain; `None` if no comment will be posted.
     remains: Option<BranchLeftovers>,
 }
 
-/// Returns `None` if the issue does not exist any more.
+/// Reads the state on GitHub; returns `None` if the issue no longer exists.
 async fn load_halt_snapshot(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -146,7 +146,7 @@ async fn report_end(
     Ok(outcome)
 }
 
-/// Finds the document that the failed visit published, if it did.
+/// Returns the document that the failed visit published, if it published one.
 async fn find_published_document(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -169,7 +169,7 @@ async fn find_published_document(
     }
 }
 
-/// Lists what people can continue from: branch, file, draft, pull request.
+/// Lists the results with which people can continue: branch, file, draft, pull request.
 fn list_leftovers(s: &StageState, remains: &BranchLeftovers) -> Vec<HaltLeftover> {
     let (name, branch) = (document_path(s).unwrap_or_default(), remains.branch.clone());
     let (mut kept, mut there) = (Vec::new(), None);

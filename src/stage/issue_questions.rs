@@ -1,5 +1,5 @@
-//! Questions about gaps in the issue, asked before the first draft. Each has a number and a default, which applies
-//! after a timeout. Answers are data: they go into the prompts and start nothing.
+//! Questions about gaps in the issue, asked before the first draft. Each has a number and a default answer, which is
+//! used after a timeout. Answers are data: they go into the prompts and start nothing.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -22,17 +22,17 @@ use crate::{
     types::{Hash, Role, Timestamp, Verb},
 };
 
-/// Word that accepts the suggested answer.
+/// Word in an answer that accepts the suggested default.
 const DEFAULT: &str = "default";
 
-/// Maximum characters of an answer that are kept.
+/// Maximum characters kept of an answer.
 const ANSWER_CHARS: usize = 2000;
 
 /// A question that only a person can answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueQuestion {
     pub text: String,
-    /// Applies if nobody answers.
+    /// Answer that is used if nobody answers.
     pub default: String,
 }
 
@@ -40,7 +40,7 @@ pub struct IssueQuestion {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct IssueQuestions {
     asked: Vec<IssueQuestion>,
-    /// Newest answer and its author, by question number from 1.
+    /// Newest answer and its author, by question number, which starts at 1.
     answers: BTreeMap<usize, (String, String)>,
     posted: Option<QuestionsComment>,
 }
@@ -51,7 +51,7 @@ struct QuestionsComment {
     shown_at: Timestamp,
     visit: u64,
     until: Timestamp,
-    /// Whether the questions are closed.
+    /// Whether the questions no longer accept answers.
     over: bool,
 }
 
@@ -60,7 +60,7 @@ impl IssueQuestions {
         Self { asked, answers: BTreeMap::new(), posted: None }
     }
 
-    /// URL and deadline, if answers are still awaited.
+    /// Returns the comment's URL and the deadline, while the questions accept answers.
     pub(super) fn open_until(&self) -> Option<(String, Timestamp)> {
         let posted = self.posted.as_ref().filter(|posted| !posted.over)?;
         Some((posted.url.clone(), posted.until))
@@ -93,8 +93,8 @@ impl IssueQuestions {
     }
 }
 
-/// Asks the model for questions that the issue leaves open, beyond those `asked` already. `None` if its response was
-/// unusable; `Err` with a step result if the model cannot be called now.
+/// Asks the model for questions that the issue leaves open, apart from those already `asked`. `None` if its response
+/// was unusable; `Err` with a step result if the model cannot be called now.
 pub async fn find_open_questions(
     s: &mut StageState,
     v: &StepVisit<'_>,

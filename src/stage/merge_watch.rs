@@ -1,8 +1,8 @@
 //! Watches a pushed change until people merge or close its pull request.
 //!
-//! Webhooks are only hints: each look reads the pull request and the CI state of the pushed commit. Failed CI,
+//! Webhooks are only hints: each check reads the pull request and the CI state of the pushed commit. Failed CI,
 //! `/revise` and review remarks send the change back to the drafter, and a new version goes through all checks again. A
-//! merged or closed pull request ends the run like a stop; the halt visit finds out which it was.
+//! merged or closed pull request ends the run like a stop; the halt visit finds out whether it was merged.
 
 use std::time::Duration;
 
@@ -32,14 +32,15 @@ use crate::{
     types::{Hash, Oid, Role, Timestamp, Verb},
 };
 
-/// Interval between looks without an event, because webhooks get lost.
+/// Interval between checks without an event, because webhooks may get lost.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// GitHub computes mergeability only on request: look this often, for up to this many looks in a row.
+/// Interval between checks for mergeability, which GitHub computes only on request. `MERGEABLE_LOOKS` limits their
+/// number.
 const MERGEABLE_LOOK_INTERVAL: Duration = Duration::from_secs(60);
 const MERGEABLE_LOOKS: u32 = 10;
 
-/// Maximum CI fixes in a row, pushed or not. After that a person has to comment or CI has to pass.
+/// Maximum CI fixes in a row, whether they are pushed or not. After that, a person has to comment or CI has to pass.
 const MOST_FIXES_IN_A_ROW: u32 = 3;
 
 /// Maximum CI fixes of one pull request in total.
@@ -48,14 +49,14 @@ const MOST_FIXES: u32 = 6;
 /// Maximum times the same checks may fail again after a fix.
 const MOST_REPEATED_FAILURES: u32 = 2;
 
-/// Maximum number of files of others that are recorded.
+/// Maximum number of foreign files that are recorded.
 const MOST_FOREIGN_FILES: usize = 20;
 
-/// Maximum characters of a review remark, and of its file path.
+/// Maximum characters kept of a review remark; `PLACE_CHARS` is the limit for its file path.
 const REMARK_CHARS: usize = 4_000;
 const PLACE_CHARS: usize = 300;
 
-/// Background text kind of the CI failures shown to the drafter.
+/// Kind of the background text with CI failures for the drafter.
 const CI: &str = "ci";
 
 /// State of a pushed change.
@@ -64,52 +65,52 @@ const CI: &str = "ci";
 pub(super) struct MergeWatch {
     /// The approval of the pushed document.
     accepted: Option<ApprovalRow>,
-    /// The waiting visit, its start and its number of looks. Each look has its own journal keys.
+    /// The waiting visit; then its start and its number of checks. Each check has its own journal keys.
     visit: u64,
     since: Option<Timestamp>,
     looks: u64,
-    /// Time of the next look without an event.
+    /// Time of the next check if no event arrives before.
     next: Option<Timestamp>,
-    /// CI fixes in total and in a row, and times in a row that the same checks failed after one.
+    /// Number of CI fixes in total; then those in a row, and times in a row that the same checks failed after a fix.
     fixes: u32,
     in_a_row: u32,
     strikes: u32,
     failed: Vec<String>,
-    /// Whether the drafter is fixing CI; and whether its last fix left the code unchanged.
+    /// Whether the drafter is fixing CI. `held_right`: its last fix left the code unchanged.
     mending: bool,
     held_right: bool,
-    /// Id of the CI failure's finding.
+    /// Id of the finding that describes the CI failure.
     finding: Option<String>,
-    /// Failed and pending checks while CI is incomplete, and since when these are the same.
+    /// Failed and pending checks while CI is incomplete, and the time since which they are unchanged.
     halfway: Option<([Vec<String>; 2], Timestamp)>,
     ci: Option<CiView>,
     /// Whether part of the CI state could not be read.
     unknown: bool,
-    /// Whether we gave up on this commit and told people.
+    /// Whether we stopped fixing this commit and told people so.
     gave_up: bool,
     conflicts: bool,
-    /// Looks in a row without an answer from GitHub about conflicts.
+    /// Number of checks in a row for which GitHub had not computed conflicts yet.
     unsure_looks: u32,
     /// Whether others committed on top of the pushed commit.
     on_top: bool,
-    /// Head of the pull request at the last look, and files that others changed there.
+    /// Head of the pull request at the last check; `theirs`: files that others changed in it.
     head: Option<Oid>,
     theirs: Vec<String>,
-    /// Findings that people insist on, and reviews, that are not handled yet.
+    /// Findings that people insist on and that are not handled yet; `reviews` are the reviews not handled yet.
     insisted: Vec<String>,
     reviews: Vec<PushedReview>,
     /// Review threads that are not answered yet.
     threads: Vec<ReviewThread>,
-    /// Findings at the time of the push, after all replies.
+    /// Findings as they were at the push, after all replies.
     findings: FindingLedger,
-    /// Merge commit, once merged; empty if unknown.
+    /// Merge commit, once the pull request is merged; empty if unknown.
     pub(super) merged: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ReviewThread {
     comment: u64,
-    /// Id of the finding made from it.
+    /// Id of the finding made from the remark.
     finding: String,
     /// Commit that the remark is about.
     commit: Oid,
@@ -124,8 +125,8 @@ struct PushedReview {
 }
 
 impl MergeWatch {
-    /// Keeps a review until the next wait for the merge. Ignored before the first push, where a review is about
-    /// something else.
+    /// Keeps a review until the next wait for the merge. A review before the first push is ignored, because it is not
+    /// about the pushed change.
     pub(super) async fn add_review(&mut self, cx: &StepContext, review: RunRemark) -> Result<(), StepError> {
         if let Some(number) = review.finding.parse().ok().filter(|_| self.visit > 0) {
             let text = cx.put(review.text.as_bytes()).await?;
@@ -134,26 +135,26 @@ impl MergeWatch {
         Ok(())
     }
 
-    /// Resets what was known about the previous commit.
+    /// Resets the state that belongs to the previous commit.
     pub(super) fn reset_after_push(&mut self, accepted: Option<ApprovalRow>) {
         (self.mending, self.held_right) = (false, false);
         (self.accepted, self.ci, self.halfway) = (accepted, None, None);
         (self.gave_up, self.conflicts, self.on_top, self.unknown) = (false, false, false, false);
     }
 
-    /// Whether the first wait has not started yet.
+    /// Whether no wait for the merge has started yet.
     pub(super) fn is_new(&self) -> bool {
         self.visit == 0
     }
 
-    /// Records that the drafter starts to fix these failed checks. It counts whatever the result, because each attempt
-    /// costs money.
+    /// Records that the drafter starts to fix these failed checks. The attempt counts towards the limits whatever its
+    /// result, because it costs money.
     fn start_ci_fix(&mut self, failing: Vec<String>) {
         (self.fixes, self.in_a_row) = (self.fixes + 1, self.in_a_row + 1);
         (self.mending, self.failed) = (true, failing);
     }
 
-    /// Returns the CI state. A failure is reported when all checks are complete, or after [`LOOK_INTERVAL`] without a
+    /// Returns the CI state. A failure is reported once all checks are complete, or after [`LOOK_INTERVAL`] without a
     /// change.
     fn ci_state(&mut self, ci: &rounds::CiStatus, now: Timestamp) -> CiState {
         let halfway = [ci.failing.clone(), ci.pending.clone()];
@@ -172,12 +173,12 @@ impl MergeWatch {
         self.mending
     }
 
-    /// Whether the last accepted push was this very document.
+    /// Whether `document` is the one that was last accepted and pushed.
     fn is_for_document(&self, document: Option<Hash>) -> bool {
         self.accepted.as_ref().map(|row| row.document) == document
     }
 
-    /// Resets the attempt counters after a person's comment or a CI success.
+    /// Resets the counters of CI fixes, after a person's comment or a CI success.
     fn reset_ci_attempts(&mut self) {
         (self.in_a_row, self.strikes, self.gave_up) = (0, 0, false);
         (self.mending, self.held_right) = (false, false);
@@ -185,17 +186,17 @@ impl MergeWatch {
     }
 }
 
-/// The result of one look.
+/// Result of one check of the pull request.
 #[derive(Serialize, Deserialize)]
 struct WatchObservation {
     head: Oid,
-    /// `None` if GitHub does not know yet.
+    /// Whether the pull request can be merged; `None` if GitHub does not know yet.
     mergeable: Option<bool>,
     ci: rounds::CiStatus,
     at: Timestamp,
 }
 
-/// Decides after a draft: continue with the checks, or return to the watch if the drafter left the pushed document
+/// Decides how to continue after a draft: with the checks, or back to the watch if the drafter left the pushed document
 /// unchanged. A document that was only proposed still needs its approval.
 pub(super) fn settle_draft(s: &mut StageState, v: &StepVisit<'_>) -> StepResult {
     let code = v.doc.info().target == PublicationTarget::Code;
@@ -208,8 +209,8 @@ pub(super) fn settle_draft(s: &mut StageState, v: &StepVisit<'_>) -> StepResult 
     StepResult::KeepPushed
 }
 
-/// Returns to the watch with the pushed document and tells people why later work is not pushed. `None` if nothing was
-/// pushed yet.
+/// Returns to the watch with the pushed document, and tells people why the later version is not pushed. `None` if no
+/// document was pushed yet.
 pub async fn keep_pushed_change(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -228,7 +229,7 @@ pub async fn keep_pushed_change(
     Ok(Some(StepResult::KeepPushed))
 }
 
-/// Watches the pushed change until it is merged or closed, and handles comments and CI on the way.
+/// Watches the pushed change until it is merged or closed. Handles comments and CI results in the meantime.
 pub async fn watch_merge(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let (cx, heard) = (v.cx, s.round.applied_remarks());
     let insisted = gates::take_finding_remarks(s, cx).await?;
@@ -306,7 +307,7 @@ async fn take_requested_changes(s: &mut StageState, v: &StepVisit<'_>) -> Result
     Ok(words.join("\n\n"))
 }
 
-/// Sends the change back to the drafter; an earlier version may not replace the new one.
+/// Sends the change back to the drafter. Prevents that an earlier version replaces the new one.
 async fn send_back_for_fix(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -316,7 +317,8 @@ async fn send_back_for_fix(
     gates::send_back_to_drafter(s, v, words).await
 }
 
-/// Whether something prevents another commit of ours on the branch. If `tell` is set, a comment explains it.
+/// Returns whether another commit of ours on the branch is prevented. If `tell` is set, posts a comment with the
+/// reason.
 async fn has_push_obstacle(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Result<bool, StepError> {
     let (cx, n) = (v.cx, s.after.looks);
     let files = v.doc.files_to_change();
@@ -340,7 +342,8 @@ async fn has_push_obstacle(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Res
     Ok(true)
 }
 
-/// Records a review's line remarks as findings, so that the drafter answers each and the reviewer judges the answer.
+/// Records a review's line remarks as findings, so that the drafter answers each one and the reviewer judges the
+/// answer.
 pub(super) async fn record_remarks(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -379,7 +382,7 @@ pub(super) async fn record_remarks(
     rounds::record_findings(v.cx, &s.round).await
 }
 
-/// Replies to each review thread; only people resolve threads.
+/// Replies to each review thread. Does not resolve threads, which is up to people.
 async fn answer_threads(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let (cx, proposal) = (v.cx, require_state(&s.proposal)?.clone());
     let repo = cx.tools().repository(cx).await?;
@@ -404,8 +407,8 @@ async fn answer_threads(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), Ste
     rounds::record_findings(cx, &s.round).await
 }
 
-/// Looks at the pull request and CI; returns a step result if the run must leave the watch. `blocked` means that we
-/// know already that nothing can be pushed.
+/// Reads the pull request and CI; returns a step result if the run must leave the watch. `blocked`: an obstacle to
+/// another push is already known.
 async fn look_at_pull_request(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -524,7 +527,8 @@ async fn handle_ci_failure(
     send_back_for_fix(s, v, &messages::ci_fix_instructions()).await.map(Some)
 }
 
-/// Returns the merge commit if the run ended because its pull request was merged; empty if GitHub does not say.
+/// Returns the merge commit if the run ended because its pull request was merged. The commit is empty if GitHub does
+/// not name it.
 pub(super) async fn find_merge(
     s: &StageState,
     v: &StepVisit<'_>,

@@ -1,8 +1,8 @@
 //! The document stage: the steps that all workflows with a reviewed document share.
 //!
-//! Load, analyze, draft, fix, check, ask, review, publish: each is a function here that a workflow's step calls with
-//! its [`StepVisit`]. A workflow provides its own prompts, rules, checks and paths through [`StageDocument`]. It keeps
-//! its own steps and edges, and maps each [`StepResult`] to an edge. Nothing here knows a workflow's name.
+//! Load, analyze, draft, fix, check, ask, review, publish: each is a function that a workflow's step calls with its
+//! [`StepVisit`]. A workflow provides its own prompts, rules, checks and paths through [`StageDocument`]. It defines
+//! its own steps and edges, and maps each [`StepResult`] to an edge. This module knows no workflow by name.
 
 mod approvals;
 mod artifacts;
@@ -75,22 +75,22 @@ pub struct StageState {
     /// Stored history of earlier runs of the repository; `None` for runs started by older versions.
     #[serde(default)]
     history: Option<Hash>,
-    /// Number of files left out of the excerpt.
+    /// Number of relevant files left out of the excerpt.
     left_out: usize,
-    /// An existing source file and one of its lines, for scripted responses.
+    /// An existing source file and one of its lines; placeholder values for scripted responses.
     sample_path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sample_line: Option<String>,
     round: Round,
     status: StatusComment,
     proposal: Option<Proposal>,
-    /// The version on the branch that this run knows: ours, or a person's that it adopted. We only commit on top of a
-    /// known version.
+    /// The version on the branch that this run knows: ours, or a person's version that it adopted. We commit only on
+    /// top of a known version.
     known: Option<Hash>,
-    /// Stored list of other people's files on the branch at the last gate, if any.
+    /// Stored list of the foreign files on the branch at the last gate, if there were any.
     #[serde(default)]
     foreign: Option<Hash>,
-    /// The open gate, or the one whose approval is being published.
+    /// The open gate, or the gate whose approval is being published.
     asked: Option<OpenGate>,
     /// Approval rules of the open gate.
     #[serde(default)]
@@ -106,10 +106,10 @@ pub struct StageState {
     /// Set while the run waits for budget.
     #[serde(default)]
     paused: Option<BudgetPause>,
-    /// Reason why people are asked although the policy would not ask them.
+    /// Reason why people are asked although the policy allows publishing without them.
     #[serde(default)]
     asked_because: Option<GateReason>,
-    /// Hidden parts of people's messages; GitHub does not display them, so no model sees them.
+    /// Parts of people's messages that GitHub does not display; they are removed from what models see.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<HiddenText>,
     /// Notes about the issue's author, shown at the gate.
@@ -120,16 +120,17 @@ pub struct StageState {
     overlaps: Vec<(IssueNo, Vec<String>)>,
     #[serde(default)]
     beside: Vec<BackgroundText>,
-    /// Notes for the status comment.
+    /// Notes to show in the status comment.
     #[serde(default)]
     said: Vec<String>,
-    /// Hosts that somebody named and the operator has not allowed.
+    /// Hosts that somebody named but the operator's settings do not allow.
     #[serde(default)]
     hosts: Vec<String>,
     /// Questions to people before the first draft.
     #[serde(default)]
     questions: Option<IssueQuestions>,
-    /// Stored diff of an edit that others made to the issue before the approved text could replace it.
+    /// Stored diff of an edit that others made to the issue. It was made before the approved text could replace the
+    /// issue.
     #[serde(default)]
     edited: Option<Hash>,
     /// URL at which the document was filed.
@@ -138,10 +139,10 @@ pub struct StageState {
     /// Check run on the head of the issue's branch.
     #[serde(default)]
     check: check_run::CheckRunRecord,
-    /// Watch over a pushed change.
+    /// State of the watch over a pushed change.
     #[serde(default)]
     after: MergeWatch,
-    /// The pending exception request, and the granted exceptions.
+    /// The pending exception request; `leaves` are the granted exceptions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wished: Option<PendingException>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -149,17 +150,17 @@ pub struct StageState {
     /// The repository's commit message style.
     #[serde(default)]
     convention: CommitConvention,
-    /// Extra visits that the run made on purpose before it showed anything.
+    /// Number of additional visits before the run first shows something, because a workflow repeats steps on purpose.
     #[serde(default)]
     rounds_before: u64,
 }
 
 /// Accessors for a workflow's own steps.
 impl StageState {
-    /// The issue as the run read it.
+    /// The issue, as the run read it.
     ///
     /// # Errors
-    /// `Bug` before it was read; the next two likewise.
+    /// `Bug` before the issue was read.
     pub fn issue(&self) -> Result<&IssueSnapshot, StepError> {
         require_state(&self.issue)
     }
@@ -177,7 +178,7 @@ impl StageState {
         self.round.document
     }
 
-    /// The background text of this kind; empty without one.
+    /// The background text of this kind; empty if the run lacks one.
     ///
     /// # Errors
     /// `Bug` if the store cannot read it.
@@ -198,7 +199,7 @@ impl StageState {
         self.proposal.as_ref().is_some_and(|proposal| Some(proposal.document) == self.round.document)
     }
 
-    /// Whether the first draft is missing.
+    /// Whether no draft was requested yet.
     pub fn is_fresh(&self) -> bool {
         self.round.number == 0
     }
@@ -227,20 +228,20 @@ impl StageState {
         self.round.number < self.round.cap
     }
 
-    /// Replaces the draft with a version changed by code. It is unreviewed, and the run may not fall back to an earlier
-    /// version.
+    /// Replaces the draft with a version that code changed. The new version is unreviewed, and the run may not return
+    /// to an earlier version.
     pub fn replace_draft(&mut self, document: Hash) {
         self.round.replace_document(document);
         self.round.forget_best_version();
     }
 
-    /// Adds a background text for the models; replaces one of the same kind.
+    /// Adds a background text for the models, in place of an earlier one of the same kind.
     pub fn add_background(&mut self, known: BackgroundText) {
         self.beside.retain(|other| other.kind != known.kind);
         self.beside.push(known);
     }
 
-    /// Records that this many steps are repeated before the first draft.
+    /// Adds to the number of visits that the run makes before the first draft because it repeats steps.
     pub fn add_extra_steps(&mut self, steps: u64) {
         self.rounds_before += steps;
     }
@@ -250,14 +251,14 @@ impl StageState {
         self.beside.iter_mut().filter(|known| known.kind == kind).for_each(|known| known.text = text);
     }
 
-    /// Adds a host that the server's settings would have to allow, once.
+    /// Adds a host that the server's settings do not allow, unless it is already listed.
     pub fn add_refused_host(&mut self, host: String) {
         if !self.hosts.contains(&host) {
             self.hosts.push(host);
         }
     }
 
-    /// Adds a note to the status comment, once.
+    /// Adds a note to the status comment, unless it is already there.
     pub fn add_note(&mut self, sentence: String) {
         if !self.said.contains(&sentence) {
             self.said.push(sentence);
@@ -274,7 +275,7 @@ impl StageState {
         Ok(())
     }
 
-    /// Sets the sample for scripted responses if it is not a file: an address and a line about it.
+    /// Sets the sample for scripted responses to an address and a line about it, if the sample is not a file.
     pub fn set_sample(&mut self, address: String, line: String) {
         (self.sample_path, self.sample_line) = (Some(address), Some(line));
     }
@@ -308,7 +309,7 @@ pub struct StepVisit<'a> {
 }
 
 impl<'a> StepVisit<'a> {
-    /// Starts a visit.
+    /// Starts a visit of the step `at`.
     pub fn begin(
         s: &mut StageState,
         doc: &'a dyn StageDocument,
@@ -326,27 +327,27 @@ impl<'a> StepVisit<'a> {
 /// Result of a stage's step. A workflow maps each to one of its edges.
 #[derive(Debug)]
 pub enum StepResult {
-    /// Continue.
+    /// Continue with the next step.
     Pass,
     /// The review loop stopped without a result; people decide.
     Undecided,
     /// People must answer questions about the issue.
     Unclear,
     Redraft,
-    /// A person sent the document back: read issue and code again.
+    /// A person sent the document back; read issue and code again.
     Reread,
-    /// A person's own version replaced ours and must be checked.
+    /// A person's own version replaced ours; check it.
     ForeignVersion,
     /// Ask people again, about the current state.
     ReopenGate,
-    /// Review the same bytes again: people dismissed the findings or asked for it.
+    /// Review the same bytes again, because people dismissed findings or asked for another review.
     ReviewAgain,
     /// People must grant an exception.
     NeedsException,
     OutOfBudget,
     /// The budget is available again; continue with this call.
     Resume(StageCall),
-    /// The pushed version stays: nothing to run, review or push.
+    /// Keep the pushed version: nothing to run, review or push.
     KeepPushed,
     Ask(GateSpec),
     Wait {
@@ -357,10 +358,10 @@ pub enum StepResult {
 }
 
 impl StepResult {
-    /// Converts to the engine's transition; `edge` maps a result to a step.
+    /// Converts the result to the engine's transition; `edge` maps a result to a step.
     ///
     /// # Errors
-    /// `Bug` if the workflow has no edge for it.
+    /// `Bug` if the workflow has no edge for the result.
     pub fn into_next<S: WorkflowStep>(
         self,
         edge: impl FnOnce(&Self) -> Option<S>,
@@ -389,7 +390,7 @@ pub fn step_infos<S: WorkflowStep>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
     graph.iter().map(|(step, _)| step.info()).collect()
 }
 
-/// Reads the issue and the policy. The run is done at once if another stage has to come first.
+/// Reads the issue and the policy. If another stage has to come first, starts that stage and completes this run.
 pub async fn load_issue(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
@@ -449,7 +450,7 @@ pub async fn load_issue(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRes
     Ok(StepResult::Pass)
 }
 
-/// Chooses the code and the history of earlier runs that the models see.
+/// Chooses the code excerpt and the history of earlier runs for the models.
 pub async fn analyze_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
@@ -475,10 +476,10 @@ pub async fn analyze_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     Ok(StepResult::Pass)
 }
 
-/// Finds files from earlier changes of the issue on its branch that this change does not touch.
+/// Finds files on the issue's branch that are from earlier changes and that this change does not touch.
 ///
 /// # Errors
-/// Those of reading the branch.
+/// Errors of reading the branch.
 pub async fn find_earlier_files(s: &mut StageState, v: &StepVisit<'_>) -> Result<Vec<String>, StepError> {
     let cx = v.cx;
     let base = match &s.base {
@@ -489,7 +490,7 @@ pub async fn find_earlier_files(s: &mut StageState, v: &StepVisit<'_>) -> Result
     publication::find_earlier_files(cx, "earlier", base, &v.doc.files_to_change()).await
 }
 
-/// Reads the head of the default branch, but shows the models no code, paths or history.
+/// Reads the head of the default branch. The models see no code, paths or history.
 pub async fn skip_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -499,8 +500,8 @@ pub async fn skip_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<Step
     Ok(StepResult::Pass)
 }
 
-/// Marks the status comment as uncertain if a failed visit may have posted it and lost the record. On the direct path
-/// to this step nothing was posted yet.
+/// Marks the status comment as uncertain if a failed visit may have posted it without a record. This is not possible at
+/// the step's first visit on the direct path, before which nothing is posted.
 async fn mark_status_uncertain(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
     if s.status.url.is_none() && cx.visit() > first_visit_number(s, v) {
@@ -514,13 +515,14 @@ async fn mark_status_uncertain(s: &mut StageState, v: &StepVisit<'_>) -> Result<
     Ok(())
 }
 
-/// Shows that the run is working, before it spends money or asks people. So the status comment comes first.
+/// Shows in the status comment that the run is working. Called before the run spends money or asks people, so that this
+/// comment is the first one.
 pub async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     mark_status_uncertain(s, v).await?;
     views::show_working(s, v).await
 }
 
-/// Like [`show_working`], for a second display in the same visit; `key` is its journal key.
+/// Like [`show_working`], for a second update in the same visit; `key` is its journal key.
 pub async fn show_working_as(s: &mut StageState, v: &StepVisit<'_>, key: &str) -> Result<(), StepError> {
     views::show_state_as(s, v, key, messages::RunDisplayState::Working).await
 }
@@ -627,14 +629,14 @@ pub async fn check_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
     settle_checks(s, mistakes)
 }
 
-/// Checks whether the draft covers what it promises.
+/// Checks whether the draft covers everything that it declares or must cover.
 pub async fn check_coverage(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let mut mistakes = s.round.mistakes.clone();
     mistakes.extend(v.doc.coverage(&load_document(s, v.cx).await?));
     settle_checks(s, mistakes)
 }
 
-/// Settles mistakes that a workflow's own step found: continue, redraft or end.
+/// Settles mistakes that a workflow's own step found: continue, redraft, or end the run.
 ///
 /// # Errors
 /// `User` if no more drafts are allowed.
@@ -662,7 +664,7 @@ fn failed_checks_error(s: &StageState, why: LoopStopReason) -> StepError {
     StepError::User(format!("The draft still fails the checks, and {reason}. {}", worst.join("; ")))
 }
 
-/// Calls a model of another family for a review.
+/// Calls a model of another family to review the draft.
 pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     if let Some(exit) = waiting_steps::check_pending_wait(s, v).await? {
         return Ok(exit);
@@ -711,11 +713,11 @@ pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepR
     }
 }
 
-/// Has the reviewer's model write tests against the document under these rules. Returns the tests, or a sentence on why
-/// they are missing; `Err` with a step result if the model cannot be called now.
+/// Has the reviewer's model write tests against the document under these rules. Returns the tests, or a sentence that
+/// says why they are missing. `Err` with a step result if the model cannot be called now.
 ///
 /// # Errors
-/// Those of [`review_draft`].
+/// Errors of [`review_draft`].
 pub async fn write_adversarial_tests(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -732,8 +734,8 @@ pub async fn write_adversarial_tests(
     }
 }
 
-/// Records failed adversarial tests as findings and closes earlier ones that pass (`met`). Goes back to the drafter if
-/// there are new ones and another draft is allowed.
+/// Records failed adversarial tests as findings, and closes earlier findings whose tests pass (`met`). If there are new
+/// findings and another draft is allowed, returns to the drafter.
 ///
 /// # Errors
 /// `Bug` if the ledger cannot be written.
@@ -916,7 +918,7 @@ pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     Ok(StepResult::Done(finish_publication(s, v, published).await?))
 }
 
-/// Reopens the gate after others edited the issue to be replaced, and shows people the edit.
+/// Reopens the gate after others edited the issue that the document replaces, and shows people the edit.
 async fn reopen_after_issue_edit(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -930,7 +932,7 @@ async fn reopen_after_issue_edit(s: &mut StageState, v: &StepVisit<'_>) -> Resul
 }
 
 enum PublishedDocument {
-    /// A commit on the branch, which names the audit link.
+    /// A commit on the branch, whose message names the audit link.
     Commit {
         audit: Hash,
         commit: Oid,
@@ -941,7 +943,7 @@ enum PublishedDocument {
     Filed(FiledDocument),
 }
 
-/// Completes a publication and shows it.
+/// Completes a publication and shows the result to people.
 async fn finish_publication(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -962,7 +964,7 @@ async fn finish_publication(
     Ok(outcome)
 }
 
-/// Completes a publication without showing it yet.
+/// Completes a publication, without showing the result yet.
 async fn settle_publication(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -996,23 +998,24 @@ async fn settle_publication(
     })
 }
 
-/// Returns the number of the visit that first reaches this step on the direct path, plus `rounds_before`.
+/// Number of this step's first visit if no step is repeated, plus `rounds_before`.
 fn first_visit_number(s: &StageState, v: &StepVisit<'_>) -> u64 {
     let steps = v.doc.info().steps;
     let straight = steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id);
     straight.map_or(u64::MAX, |(_, number)| number + s.rounds_before)
 }
 
-/// Whether this step comes before the first one that shows something.
+/// Whether this step comes before the first step that shows something to people.
 fn is_before_first_shown(v: &StepVisit<'_>) -> bool {
     let (steps, from) = (v.doc.info().steps, v.doc.first_shown_step());
     steps.iter().take_while(|step| Some(step.id) != from).any(|step| step.id == v.at.id)
 }
 
-/// Checks that the issue and the pull request still want this run; called before each stage.
+/// Checks that this run is still wanted: the issue is open and not labelled to stop, and the pull request is open.
+/// Called before each stage.
 ///
 /// # Errors
-/// An error if they do not.
+/// Returns an error if the run should stop.
 pub async fn require_still_wanted(
     s: &StageState,
     cx: &StepContext,
@@ -1025,7 +1028,7 @@ fn review_warnings(s: &StageState) -> String {
     warnings.map(|m| format!("- {}: {}\n", m.place, m.message)).collect()
 }
 
-/// Returns the issue's words and those of required inputs, to search the code with.
+/// Returns the words of the issue and of required inputs, for the search in the code.
 async fn search_words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
     let issue = require_state(&s.issue)?;
     let mut words = format!("{}\n{}", issue.title, load_text(v.cx, &issue.body).await?);
@@ -1035,7 +1038,7 @@ async fn search_words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepE
     Ok(words)
 }
 
-/// Loads the code excerpt for the models. Once there is a draft, the files it changes come first.
+/// Loads the code excerpt for the models. Once there is a draft, the files that it changes come first.
 async fn load_repository_context(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -1065,7 +1068,7 @@ mod tests {
 
     use super::*;
 
-    /// State of a run at the verdict gate, as an earlier version stored it.
+    /// State of a run at the verdict gate, stored by an earlier version.
     const EARLIER: &str = include_str!("../../fixtures/states/lld-asking.json");
 
     #[test]

@@ -1,4 +1,5 @@
-//! Finds similar open issues, for people and models, and similar earlier commits, for models.
+//! Finds similar open issues, which are shown to people and models, and similar earlier commits, which are shown to
+//! models.
 
 use super::{BackgroundText, StageState};
 use crate::{
@@ -13,15 +14,15 @@ use crate::{
 /// Maximum number of similar issues shown.
 const MOST_SIMILAR: usize = 3;
 
-/// Number of recent commits searched, and maximum shown.
+/// Number of recent commits searched; `MOST_COMMITS` is the maximum shown.
 const PAST_COMMITS: usize = 1_000;
 const MOST_COMMITS: usize = 10;
 
-/// Adds earlier commits that match these words as a background text. Commit messages belong to the code, so this is
-/// called only where the code is shown.
+/// Adds earlier commits that match these words as a background text. Commit messages belong to the code, so call this
+/// only if the code is shown.
 ///
 /// # Errors
-/// Those of reading the commit.
+/// Errors of reading the commit.
 pub async fn add_similar_commits(s: &mut StageState, cx: &StepContext, words: &str) -> Result<(), StepError> {
     let snapshot = cx.tools().snapshot(cx, s.base()?).await?;
     let past = snapshot.past_commits(PAST_COMMITS).await.map_err(git_error)?;
@@ -40,10 +41,10 @@ pub async fn add_similar_commits(s: &mut StageState, cx: &StepContext, words: &s
     Ok(())
 }
 
-/// Adds similar open issues as a note and a background text. A failed lookup does not delay the run.
+/// Adds similar open issues as a note and a background text. A failed lookup is skipped, so it does not delay the run.
 ///
 /// # Errors
-/// Those of the store.
+/// Errors of the store.
 pub async fn add_similar_issues(
     s: &mut StageState,
     cx: &StepContext,

@@ -1,5 +1,5 @@
-//! Builds what people see of a run: status comment, gate, pull request, log, labels. Pure views: state in, values for
-//! `messages` out.
+//! Builds the texts about a run that people see: status comment, gate, pull request, log, labels. The views are pure:
+//! they turn a run's state into values for `messages`.
 
 use super::{
     GateQuestion, PublicationTarget, StageCall, StageState, StepVisit, approvals, artifacts, check_run,
@@ -121,7 +121,7 @@ async fn stage_result(
     })
 }
 
-/// Returns the newest run of each other stage of the issue, if it produced something or is live.
+/// Returns the newest run of each other stage of the issue, if that run produced something or is live.
 fn other_stages<'r>(cx: &StepContext, rows: &'r [RunRow]) -> Vec<(&'r RunRow, messages::RunDisplayState)> {
     let mut others = Vec::new();
     for (at, row) in rows.iter().enumerate() {
@@ -342,7 +342,8 @@ async fn gate_card(
     })
 }
 
-/// `approval` is the row that accepted the document; `audit` is its link in the audit chain.
+/// Builds the provenance of the document. `approval` is the row that accepted the document; `audit` is its link in the
+/// audit chain.
 pub(super) async fn provenance(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -418,7 +419,7 @@ pub(super) async fn change_section(
     })))
 }
 
-/// Returns the pull request's title; `wip` marks it where GitHub's plan has no draft pull requests.
+/// Returns the pull request's title. `wip` adds a marker, for GitHub plans without draft pull requests.
 pub(super) async fn pull_title(s: &StageState, v: &StepVisit<'_>, wip: bool) -> Result<String, StepError> {
     let issue = require_state(&s.issue)?;
     let title = match change_title(s, v).await? {
@@ -534,7 +535,7 @@ pub(super) async fn review_log(s: &StageState, v: &StepVisit<'_>) -> Result<Stri
     }))
 }
 
-/// Returns the label for a state. The issue has no label while a run works or another workflow follows.
+/// Returns the label for a state; `None` while a run is working or another workflow follows.
 fn state_label(cx: &StepContext, state: messages::RunDisplayState) -> Option<LabelView> {
     match state {
         messages::RunDisplayState::Working => None,
@@ -544,8 +545,8 @@ fn state_label(cx: &StepContext, state: messages::RunDisplayState) -> Option<Lab
     }
 }
 
-/// Returns the label for an issue with several live runs. A run that waits for a person wins, and nothing is done while
-/// another run works.
+/// Returns the label for an issue with several live runs. "Needs you" has priority, and the issue has no label while
+/// another run is working.
 async fn label_among_runs(
     cx: &StepContext,
     key: &str,
@@ -621,7 +622,7 @@ pub(super) async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Resul
     update_label(s, v.cx, state).await
 }
 
-/// Shows a change of state and sets the label, in one write if possible.
+/// Shows a change of state and sets the label, in one request if possible.
 pub(super) async fn show_state(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -630,7 +631,7 @@ pub(super) async fn show_state(
     show_state_as(s, v, "status", state).await
 }
 
-/// Like [`show_state`], for a second display in the same visit; `key` is its journal key.
+/// Like [`show_state`], for a second update in the same visit; `key` is its journal key.
 pub(super) async fn show_state_as(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -642,7 +643,8 @@ pub(super) async fn show_state_as(
     update_label_as(s, v.cx, &repo, &format!("{key}-label"), view).await
 }
 
-/// Like [`show_state_as`], but leaves out a label that needs its own write. Returns the label to set.
+/// Like [`show_state_as`], but does not set a label that needs a separate request. Returns the label that remains to be
+/// set.
 pub(super) async fn show_state_before_label(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -663,7 +665,7 @@ pub(super) async fn show_state_before_label(
     Ok(view)
 }
 
-/// Defines the workflow's trigger label in the repository, so that people can choose it from the list next time.
+/// Creates the workflow's trigger label in the repository, so that people can choose it from the list next time.
 pub(super) async fn define_trigger_label(v: &StepVisit<'_>, repo: &GitHubRepo) -> Result<(), StepError> {
     let command = v.doc.info().command(v.cx.run());
     let Some(name) = command.label else { return Ok(()) };
@@ -696,7 +698,7 @@ pub(super) fn acceptance(row: &ApprovalRow, cx: &StepContext) -> Acceptance {
     }
 }
 
-/// Returns all people whose approval counted.
+/// Returns all people whose approvals were accepted.
 fn approvers(row: &ApprovalRow) -> impl Iterator<Item = &Actor> {
     row.with.iter().chain(row.answer.iter().map(|answer| &answer.by))
 }
@@ -705,7 +707,7 @@ pub(super) fn approver_names(row: &ApprovalRow) -> String {
     messages::join_names(&approvers(row).map(|actor| actor.login.clone()).collect::<Vec<_>>())
 }
 
-/// Returns the author of the document, if there is one. A version without a model is a person's.
+/// Returns the author of the document, if there is one. If no model wrote the version, a person did.
 fn draft_author(document: Option<Hash>, served: Option<&ServedModel>) -> Author {
     match (document, served) {
         (None, _) => Author::Nobody,
@@ -731,17 +733,17 @@ pub(super) fn document_path(s: &StageState) -> Result<String, StepError> {
     Ok(document_path_of(&require_state(&s.policy)?.document_path, issue))
 }
 
-/// `docs/lld/LLD-7.md` becomes `docs/lld/LLD-7.review.md`.
+/// Returns the path of the review log: `docs/lld/LLD-7.md` becomes `docs/lld/LLD-7.review.md`.
 pub(super) fn review_log_path(path: &str) -> String {
     format!("{}.review.md", path.strip_suffix(".md").unwrap_or(path))
 }
 
-/// Whether this is a rehearsal; also works for a run that ended before it read its policy.
+/// Whether this run is a rehearsal. Also works for a run that ended before it read its policy.
 pub(super) fn is_rehearsal(s: &StageState, cx: &StepContext) -> bool {
     cx.tools().is_rehearsal(s.policy.as_ref())
 }
 
-/// Returns the verdict that the gate acts on.
+/// Returns the verdict for which the gate is opened; INCONCLUSIVE without a review.
 pub(super) fn gate_verdict(s: &StageState) -> Verdict {
     s.round.review.as_ref().map_or(Verdict::Inconclusive, |r| r.verdict)
 }

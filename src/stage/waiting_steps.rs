@@ -1,4 +1,4 @@
-//! Steps that wait for a model or for budget: their display meanwhile and how they resume.
+//! Steps that wait for a model or for budget: how they are shown and how they resume.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::{
     },
 };
 
-/// Lifetime of a `/hotfix` waiver: an emergency is over by the next day.
+/// Lifetime of a `/hotfix` waiver. It is one day, because an emergency is over by then.
 const WAIVER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Model calls of a stage that may have to wait. The serde names are those of the steps that make them.
+/// Model calls of a stage that may have to wait. Their serde names are those of the steps that make the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StageCall {
     Draft,
     Review,
-    /// Open questions of the issue.
+    /// Call for the issue's open questions.
     #[serde(rename = "Conflicts")]
     Questions,
-    /// Adversarial tests by the reviewer's model.
+    /// Call for adversarial tests by the reviewer's model.
     Attack,
 }
 
@@ -44,12 +44,12 @@ impl StageCall {
     }
 }
 
-/// A pause until there is budget.
+/// A pause of the run until budget is available.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BudgetPause {
     /// The call that the run pauses before and resumes with.
     pub(super) before: StageCall,
-    /// Id of the step that makes the call, if several may.
+    /// Id of the step that makes the call. Empty if only one step can make it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     at: String,
     pub(super) capped: BudgetShortfall,
@@ -65,7 +65,7 @@ impl BudgetPause {
     }
 }
 
-/// Handles a call without an answer. A wait restores the round to its state `before` the call.
+/// Handles a call without an answer. If the run has to wait, restores the round to its state `before` the call.
 pub(super) async fn handle_no_answer(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -92,7 +92,7 @@ pub(super) async fn handle_no_answer(
     }
 }
 
-/// Returns the wait that is due before the step may call its model, if any.
+/// Returns the step's wait if it is not over yet, so that the step does not call its model now.
 pub(super) async fn check_pending_wait(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -120,7 +120,7 @@ pub(super) async fn check_pending_wait(
     }
 }
 
-/// Saves what was shown, then runs the step again at once.
+/// Returns a result that saves the state and runs the step again at once.
 pub(super) fn retry_at_once(cx: &StepContext) -> StepResult {
     StepResult::Wait { until: cx.clock().now(), why: "continuing".to_owned() }
 }
@@ -149,7 +149,7 @@ pub async fn wait_for_budget(s: &mut StageState, v: &StepVisit<'_>) -> Result<St
     }
 }
 
-/// Returns who waived the documents' approval by `/hotfix`, and the reason.
+/// Returns who waived the approval of the documents by `/hotfix`, and the reason.
 pub(super) fn hotfix_waiver(cx: &StepContext) -> Option<(&str, &str)> {
     let RunTrigger { command, args, actor, .. } = &cx.run().trigger;
     (command == HOTFIX).then_some((&actor.login, args))

@@ -1,9 +1,9 @@
 //! In-memory schedule of all live runs: when each is due, and which are claimed.
 //!
-//! It mirrors the repository databases. A change to a repository holds its lock from before the commit until the agenda
-//! is updated. If that fails in between, the repository is scheduled for a new scan. A boot knows only which
-//! repositories may have live runs (the [hints](super::wake_hints)) and scans each of them first. In a cluster the
-//! agenda is only a hint about what may be claimed.
+//! It mirrors the repository databases. A change to a repository holds the repository's lock from before the commit
+//! until the agenda is updated. If an error occurs in between, the repository is scheduled for a new scan. A boot knows
+//! only which repositories may have live runs (the [hints](super::wake_hints)) and scans each of them first. In a
+//! cluster the agenda is only a hint about which runs may be claimed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -16,7 +16,8 @@ use crate::{
     types::{InstallationId, RepoId, RunId, Timestamp},
 };
 
-/// Priority of a run within its repository. A repository with a waiting person goes before others.
+/// Priority of a run within its repository. A repository with a `PersonWaiting` run is served before other
+/// repositories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RunPriority {
     /// A person answered or cancelled the run.
@@ -34,7 +35,7 @@ impl RunPriority {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScheduledRun {
     pub(super) seq: u64,
-    /// `None` if it is not due until a person acts, or not in this boot.
+    /// Time from which the run may be claimed. `None` if it waits for a person, or cannot continue in this boot.
     pub(super) due: Option<Timestamp>,
     pub(super) priority: RunPriority,
     pub(super) installation: InstallationId,
@@ -45,7 +46,7 @@ pub(super) struct ScheduledRun {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunPosition {
     pub workflow: String,
-    /// The step's serde form.
+    /// Name of the step in its serde form.
     pub step: String,
     pub status: RunStatus,
 }
@@ -53,7 +54,7 @@ pub struct RunPosition {
 /// New schedule entry of a run after a change, or `None` if the run has ended.
 pub(super) type RunUpdate = (u64, Option<ScheduledRun>);
 
-/// A chosen run and the number of the claim.
+/// A claimed run and the number of the claim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunClaim {
     pub(super) run: RunId,
@@ -68,10 +69,10 @@ pub(super) struct Agenda {
 #[derive(Default)]
 struct AgendaState {
     repos: HashMap<RepoId, RepositoryRuns>,
-    /// Repositories to scan; none of their runs is claimed before the scan is done.
+    /// Repositories to scan. None of their runs is claimed until the scan is done.
     scans: BTreeMap<RepoId, LiveRunScan>,
-    /// For each installation, when its first unclaimed run in each repository is due. Lets a claim skip everything that
-    /// is not due or not allowed.
+    /// By installation: the time at which its first unclaimed run in each repository is due. With this, a claim skips
+    /// all runs that are not due or not allowed to start.
     first_due: BTreeMap<InstallationId, BTreeSet<(Timestamp, RepoId)>>,
     paused: HashSet<PauseScope>,
     suspended: HashSet<InstallationId>,
@@ -92,21 +93,21 @@ struct RepositoryRuns {
     held: BTreeMap<u64, HeldRun>,
     /// Live runs that are not claimed.
     queues: BTreeMap<InstallationId, InstallationQueue>,
-    /// Number of the last claim in this repository.
+    /// Number of the last claim of a run in this repository.
     served: u64,
 }
 
 struct HeldRun {
     claim: u64,
     installation: InstallationId,
-    /// Value of `served` before this claim.
+    /// The repository's `served` value before this claim.
     served: u64,
 }
 
 struct LiveRunScan {
     due: Timestamp,
     under_way: bool,
-    /// When to scan again, because the running scan may already be outdated.
+    /// Time of the next scan, if the repository changed while this scan was running.
     rescan_at: Option<Timestamp>,
 }
 
@@ -174,7 +175,8 @@ impl Agenda {
         AgendaChangeGuard { agenda: self, repo, settled: false }
     }
 
-    /// Schedules a scan of `repo`, because its entries here may be wrong. An earlier scan time wins.
+    /// Schedules a scan of `repo`, because its entries here may be wrong. If a scan is already scheduled, the earlier
+    /// time is used.
     pub(super) fn schedule_scan(&self, repo: RepoId, when: Timestamp) {
         let mut inner = self.lock();
         let look = inner.scans.entry(repo).or_insert(LiveRunScan::due_at(when));
@@ -217,7 +219,7 @@ impl Agenda {
         self.lock().apply(repo, runs);
     }
 
-    /// Postpones a run that cannot be read; other runs of its repository continue.
+    /// Postpones a run that cannot be read, so that other runs of its repository continue.
     pub(super) fn postpone(&self, run: RunId, until: Timestamp) {
         self.lock().change_run(run.repo, run.seq, |runs| {
             if let Some(slot) = runs.live.get_mut(&run.seq) {
@@ -226,8 +228,8 @@ impl Agenda {
         });
     }
 
-    /// Claims a due run that is not in `except`. A repository with a waiting person goes first, then the one served
-    /// least recently. The run stays claimed until it is released.
+    /// Claims a due run that is not in `except`. Repositories with a waiting person come first, then the one whose last
+    /// claim is oldest. The run stays claimed until it is released.
     pub(super) fn claim_next(&self, now: Timestamp, except: &HashSet<RunId>) -> Option<RunClaim> {
         let mut inner = self.lock();
         let first = inner.candidates(now, except).min_by_key(|(repo, installation, run)| {
@@ -246,7 +248,7 @@ impl Agenda {
         Some(RunClaim { run: RunId { repo, seq }, claim })
     }
 
-    /// Returns whether this claim still holds the run.
+    /// Returns whether the run is still claimed by this claim.
     pub(super) fn is_held_by(&self, picked: RunClaim) -> bool {
         let inner = self.lock();
         let held = inner.repos.get(&picked.run.repo).and_then(|runs| runs.held.get(&picked.run.seq));
@@ -262,18 +264,18 @@ impl Agenda {
         places
     }
 
-    /// Returns whether a worker holds the run.
+    /// Returns whether a worker has claimed the run.
     pub(super) fn is_held(&self, run: RunId) -> bool {
         self.lock().repos.get(&run.repo).is_some_and(|runs| runs.held.contains_key(&run.seq))
     }
 
-    /// Releases a run. Returns `false` if this claim does not hold it.
+    /// Releases a run. Returns `false` if this claim does not hold the run, which is then left unchanged.
     pub(super) fn release(&self, picked: RunClaim) -> bool {
         self.lock().release(picked).is_some()
     }
 
-    /// Releases an unchanged run until `until`. If a person acted or requested a retry meanwhile, its priority has
-    /// changed and it keeps its due time.
+    /// Releases a run without changing it; it is due again at `until`. If its priority is not normal, because a person
+    /// acted or the run failed before, it keeps its due time.
     pub(super) fn release_until(&self, picked: RunClaim, until: Timestamp) {
         let RunId { repo, seq } = picked.run;
         let mut inner = self.lock();
@@ -288,7 +290,8 @@ impl Agenda {
         }
     }
 
-    /// Releases a run whose database is closed, without costing its repository the turn. A scan will open the database.
+    /// Releases a run whose database is closed, and schedules a scan that opens the database. The repository keeps its
+    /// turn.
     pub(super) fn release_for_scan(&self, picked: RunClaim) {
         let repo = picked.run.repo;
         let mut inner = self.lock();
@@ -335,8 +338,8 @@ impl Agenda {
         self.lock().pause_changes
     }
 
-    /// Replaces all pauses and suspensions. Returns `false` if they changed here since they were read, so that they may
-    /// be outdated.
+    /// Replaces all pauses and suspensions by those read from the database. If they changed here since `seen_changes`,
+    /// keeps them and returns `false`, because the database's values may be outdated.
     pub(super) fn replace_pauses(
         &self,
         seen_changes: u64,
@@ -368,7 +371,7 @@ impl Agenda {
 }
 
 impl AgendaState {
-    /// Returns the candidates for a claim: the first due run of each queue that may be served.
+    /// Returns the candidates for a claim: the first claimable run of each queue that is allowed to start steps.
     fn candidates(
         &self,
         now: Timestamp,
@@ -396,7 +399,7 @@ impl AgendaState {
             && !self.paused.contains(&PauseScope::Repo(repo))
     }
 
-    /// Returns whether steps of this installation may start, if the repository allows it too.
+    /// Returns whether steps of this installation may start. The repository must allow it separately.
     fn may_serve_installation(&self, installation: InstallationId) -> bool {
         !self.paused.contains(&PauseScope::Server)
             && !self.suspended.contains(&installation)
@@ -498,7 +501,7 @@ impl InstallationQueue {
             .min()
     }
 
-    /// Returns the run to serve first among the due ones.
+    /// Returns the first due run in claim order for which `may` is true.
     fn first_claimable(
         &self,
         now: Timestamp,
@@ -517,7 +520,7 @@ impl InstallationQueue {
     }
 }
 
-/// A running scan. Dropping it before its result is stored schedules the scan again.
+/// A running scan. If it is dropped before its result is stored, the scan is scheduled again.
 pub(super) struct LiveRunScanGuard<'a> {
     agenda: &'a Agenda,
     pub(super) repo: RepoId,
@@ -532,7 +535,8 @@ impl Drop for LiveRunScanGuard<'_> {
     }
 }
 
-/// A change in progress. Until it is committed, the repository's entries may be wrong; dropping it schedules a scan.
+/// A change in progress. Until it is committed, the repository's entries may be wrong, so dropping it before that
+/// schedules a scan.
 pub(super) struct AgendaChangeGuard<'a> {
     agenda: &'a Agenda,
     repo: RepoId,

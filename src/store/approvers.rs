@@ -1,4 +1,4 @@
-//! Approval rule of a gate: whose approvals count, and how many are needed.
+//! Approval rule of a gate: whose approvals are accepted, and how many are needed.
 
 use std::collections::HashSet;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use super::{AllowedResponders, GateAnswer};
 use crate::types::UserId;
 
-/// People who have to approve, in addition to the role that the verb requires.
+/// Rules for the approval of a gate, in addition to the role that the command requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approvers {
     /// Number of different people who must approve.
     pub needed: u32,
-    /// Person who may not approve, whatever their role: the one who requested the run.
+    /// Person who requested the run and therefore may not approve, whatever their role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not: Option<UserId>,
-    /// Owners: each entry needs an approval from one of its people, and other approvals do not count. Empty: anyone
-    /// with the role may approve.
+    /// Owners. Each entry needs an approval from one of its people, and approvals by anyone else are not accepted. If
+    /// empty, anyone with the role may approve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<AllowedResponders>,
 }
@@ -37,7 +37,8 @@ pub enum IneligibleApprover {
 }
 
 impl Approvers {
-    /// Returns why this answer may not approve, or `None` if it may. An override (`waives`) needs no owner.
+    /// Returns why this answer is not a valid approval, or `None` if it is. An override (`waives`) may come from
+    /// somebody who is not an owner.
     pub fn ineligibility(&self, answer: &GateAnswer, waives: bool) -> Option<IneligibleApprover> {
         let owns = |who: &AllowedResponders| who.allows(answer.by.id, answer.role);
         match answer.by.id {
@@ -47,7 +48,7 @@ impl Approvers {
         }
     }
 
-    /// Returns whether these eligible approvals suffice.
+    /// Returns whether these valid approvals suffice.
     pub fn is_satisfied_by(&self, given: &[&GateAnswer]) -> bool {
         let people: HashSet<_> = given.iter().map(|answer| answer.by.id).collect();
         let owned =

@@ -1,10 +1,10 @@
 //! Archiving of runs that ended long ago: their data is written to a file, then pruned from the database.
 //!
-//! First we write everything about such runs to a file and read it back. Then we prune one run per transaction: its
-//! trail, its journal, and texts that are no evidence and that no other run references. Rows and audit links stay, so
-//! the audit chain stays valid, and a new link of the run names the file. A crash leaves at worst an extra file. A
-//! damaged text is reported and stays in place, so that an operator can repair it from a backup. The database file does
-//! not shrink: SQLite reuses its free pages.
+//! First we write all data of these runs to a file and read it back. Then we prune one run per transaction: its trail,
+//! its journal, and those texts that are not evidence and that no other run references. Rows and audit links are kept,
+//! so the audit chain remains valid, and a new audit link of the run names the file. A crash leaves at worst an extra
+//! file. A damaged text is reported and not pruned, so that an operator can repair it from a backup. The database file
+//! does not shrink, but SQLite reuses its free pages.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -39,8 +39,8 @@ const ENDED_RUN_CONDITION: &str =
     "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
     SELECT 1 FROM audit WHERE audit.run = run.seq AND what = 'texts were archived' AND at >= updated_at)";
 
-/// All tables with data of a run except documents, each with its run column and order column. Referenced tables come
-/// before those that refer to them.
+/// All tables with data of a run except documents, each with its run column and order column. A table comes before the
+/// tables that reference it.
 pub(super) const ARCHIVED_TABLES: [(&str, &str, &str); 17] = [
     ("run", "seq", "seq"),
     ("trail", "run", "visit"),
@@ -66,13 +66,13 @@ pub(super) const ARCHIVED_TABLES: [(&str, &str, &str); 17] = [
 pub struct ArchiveSummary {
     pub file: PathBuf,
     pub runs: usize,
-    /// Number of texts that now exist only in the file.
+    /// Number of texts that are now only in the file.
     pub documents: usize,
     /// Names of texts whose content does not match their hash.
     pub damaged: Vec<String>,
 }
 
-/// Suffix of unfinished files.
+/// Suffix of files that are not complete yet.
 const PARTIAL_SUFFIX: &str = ".half-done";
 
 /// Runs to archive and the documents they reference, from one snapshot.
@@ -81,11 +81,11 @@ struct ArchivePlan {
     before: Timestamp,
     /// Runs, each with the documents it references.
     runs: Vec<(u64, HashSet<String>)>,
-    /// Documents referenced by runs that stay, or kept forever.
+    /// Documents that remain in the database, because other runs reference them or they are kept forever.
     needed: HashSet<String>,
 }
 
-/// Checksum over the written lines, in order.
+/// Checksum over the lines of the file, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ArchiveChecksum {
     lines: u64,
@@ -107,8 +107,8 @@ impl Store {
         root.join("archives")
     }
 
-    /// Archives a repository's runs that ended before this time into a new file in `to`. Returns `None` if there are
-    /// none.
+    /// Archives a repository's runs that ended before this time into a new file in `to`. Returns `None` if there are no
+    /// such runs.
     pub async fn archive_runs(
         &self,
         repo: RepoId,
@@ -182,7 +182,7 @@ fn plan_archive(
     Ok(Some(ArchivePlan { at, before, runs, needed }))
 }
 
-/// Returns runs archived before; texts that only they reference are no longer in any database.
+/// Returns the runs that were archived earlier. Texts that only these runs reference are no longer in a database.
 fn previously_archived_runs(tx: &Transaction<'_>) -> Result<HashSet<u64>, TransactionError> {
     let sql = "SELECT run FROM audit JOIN run ON run.seq = audit.run WHERE what = ?1 AND audit.at >= run.updated_at";
     let mut statement = tx.prepare(sql)?;
@@ -190,8 +190,8 @@ fn previously_archived_runs(tx: &Transaction<'_>) -> Result<HashSet<u64>, Transa
     runs.map(|run| run.map(to_unsigned)).collect::<Result<_, _>>()
 }
 
-/// Writes all data of these runs to a new file and reads it back. The file appears only when complete. Returns its path
-/// and the damaged texts.
+/// Writes all data of these runs to a new file and reads it back. The file gets its name only when it is complete.
+/// Returns its path and the damaged texts.
 fn export_runs(
     source: &DatabaseSource,
     (to, repo): (&Path, RepoId),
@@ -309,7 +309,7 @@ fn json_text(bytes: &[u8]) -> Value {
     }
 }
 
-/// Returns the text with this hash, if it exists. The inner `None` marks a text that does not match its hash.
+/// Returns the text with this hash, if it exists. An inner `None` means that the stored text does not match the hash.
 fn read_document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value>>, TransactionError> {
     let found: Option<(i64, Vec<u8>)> = tx
         .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
@@ -339,7 +339,8 @@ fn read_checksum(file: &Path) -> io::Result<ArchiveChecksum> {
     Ok(sum)
 }
 
-/// Prunes a run and adds the audit link that names the file. Returns `None` if the run changed meanwhile.
+/// Prunes a run and adds the audit link that names the file. Returns `None`, without pruning, if the run changed since
+/// it was exported.
 pub(super) fn prune_run(
     tx: &Transaction<'_>,
     run: RunId,
@@ -375,7 +376,7 @@ pub(super) fn prune_run(
     Ok(Some(documents))
 }
 
-/// Deletes the archives of a forgotten repository from the data directory.
+/// Deletes the archives of a removed repository from the data directory.
 pub(super) fn remove_archives(root: &Path, repo: RepoId) -> Result<(), StoreError> {
     remove_files(&Store::archive_directory(root), repo, "")
 }

@@ -1,4 +1,4 @@
-//! Reads audit chains and the rows they cover, without the lock: next to a running server or from a copy.
+//! Reads audit chains and the rows they cover. Needs no lock, so it works next to a running server or on a copy.
 
 use std::{collections::HashMap, path::Path};
 
@@ -19,20 +19,20 @@ use crate::types::{Hash, IssueNo, RepoId, RepoName, RunId};
 /// Audit link of an issue's runs.
 #[derive(Debug, Clone)]
 pub struct IssueAuditLink {
-    /// Position in the repository's chain, from 1.
+    /// Position of the link in the repository's chain, from 1.
     pub ordinal: usize,
     pub link: AuditRow,
-    /// Row it covers, unless a later link covers the same row.
+    /// Row that the link covers; `None` if a later link covers the same row.
     pub row: Option<Value>,
-    /// Text it covers.
+    /// Text that the link covers.
     pub text: Option<String>,
 }
 
-/// Tables whose rows have links, by the prefix of the links' names.
+/// Tables whose rows have audit links, by the prefix of the links' names.
 const LINKED_TABLES: [&str; 9] =
     ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact", "route"];
 
-/// Returns the repository last seen with this name.
+/// Returns the repository that had this name when we last saw it.
 pub fn repository_named(place: &DatabaseSource, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
     Ok(place.read_main(|tx| installation_registry::repository_by_name(tx, name))?.map(|row| row.id))
 }
@@ -42,7 +42,7 @@ pub fn was_initialized(root: &Path) -> bool {
     root.join("main.db").exists()
 }
 
-/// Returns every repository with data here, with its name.
+/// Returns every repository with data in this source, with its name.
 pub fn repositories(place: &DatabaseSource) -> Result<Vec<(RepoId, RepoName)>, StoreError> {
     let (rows, left) = (place.read_main(installation_registry::known_repositories)?, place.repositories()?);
     Ok(rows.into_iter().filter(|row| left.contains(&row.id)).map(|row| (row.id, row.name)).collect())
@@ -87,7 +87,7 @@ pub fn issue_audit_links(
     })
 }
 
-/// Returns the last code change that a run asked people about.
+/// Returns the last code change for which a run asked people's approval.
 pub fn last_diff(place: &DatabaseSource, run: RunId) -> Result<Option<String>, StoreError> {
     place.read_repository(run.repo, |tx| {
         let last =

@@ -1,9 +1,10 @@
 //! Backups: copies of a data directory or PostgreSQL database as files, made while a server runs. The command reads the
 //! databases itself; the server is not involved.
 //!
-//! Each database is copied as one snapshot, `main.db` first. So the copy may hold a run whose delivery it still shows
-//! as unprocessed. That delivery is processed again and recognised by its ID; in the opposite order it would be lost.
-//! The copy has a wake hint for every repository in it. Mirrors are not copied; a restored server fetches them again.
+//! Each database is copied as one snapshot, `main.db` first. So the copy may contain a run whose delivery is still
+//! unprocessed in its `main.db`. The restored server processes that delivery again and recognises it by its ID. In the
+//! opposite order, the delivery would be lost. The copy has a wake hint for every repository in it. Mirrors are not
+//! copied; a restored server fetches them again.
 
 use std::{
     fs::{self, File},
@@ -36,11 +37,11 @@ pub struct BackupSummary {
     pub missing: Vec<String>,
 }
 
-/// Copies everything but mirrors into `to`, which must be empty or not exist. The copy appears there when it is
+/// Copies all data except mirrors into `to`, which must be empty or not exist. The copy appears there when it is
 /// complete.
 ///
 /// # Errors
-/// [`StoreError::Closing`] if `stop` was cancelled. Any failure leaves no files.
+/// [`StoreError::Closing`] if `stop` was cancelled. After any failure, no files remain.
 pub fn create_backup(
     from: &DatabaseSource,
     to: &Path,
@@ -60,11 +61,11 @@ pub fn create_backup(
     done
 }
 
-/// Copies the server's own tables, and one repository's if it has any, into databases in an empty directory. Used for
-/// trials on a copy.
+/// Copies the server's own tables, and those of one repository if `repo` is set, into databases in an empty directory.
+/// Used to try out an operation on a copy.
 ///
 /// # Errors
-/// If a database cannot be read or `to` cannot be written.
+/// Returns an error if a database cannot be read or `to` cannot be written.
 pub fn copy_databases(from: &DatabaseSource, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
     for part in [None].into_iter().chain(repo.filter(|repo| from.may_hold(*repo)).map(Some)) {
         copy_one_database(from, part, to, &CancellationToken::new())?;
@@ -72,7 +73,7 @@ pub fn copy_databases(from: &DatabaseSource, repo: Option<RepoId>, to: &Path) ->
     Ok(())
 }
 
-/// Copies the server's own tables or a repository's to their path below `to`. Returns the file size.
+/// Copies the server's own tables or those of a repository to their path below `to`. Returns the file size.
 fn copy_one_database(
     from: &DatabaseSource,
     part: Option<RepoId>,
@@ -115,8 +116,8 @@ fn require_empty_target(to: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Returns a path next to the target, so that a rename completes the backup. Each backup has its own path, so two do
-/// not interfere.
+/// Returns a path next to the target, so that renaming it completes the backup. Every call returns a different path, so
+/// that concurrent backups do not interfere.
 fn partial_backup_path(to: &Path) -> Result<PathBuf, StoreError> {
     let nameless = || StoreError::Io {
         path: to.to_owned(),
@@ -168,7 +169,7 @@ fn fill_backup(
     Ok(BackupSummary { repositories: copied.len(), bytes, missing })
 }
 
-/// SQLite steps between checks for cancellation: a few per row of any size.
+/// SQLite instructions between checks for cancellation; a row needs only a few, whatever its size.
 const PROGRESS_STEPS: i32 = 1_000;
 
 /// Copies one snapshot of a database, without its free pages. Writers are not blocked.
@@ -194,8 +195,8 @@ pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) ->
     Ok(size.len())
 }
 
-/// Adds a wake hint for every repository and removes the boot number. If the copy ends up next to other repositories,
-/// its first boot scans for them.
+/// Adds a wake hint for every repository and removes the boot number. Without that number, the first boot scans all
+/// repositories, including those that the copy does not know.
 fn reset_copy(main: &Path, repositories: &[RepoId]) -> Result<(), TransactionError> {
     let mut connection = Connection::open(main)?;
     let tx = connection.transaction()?;

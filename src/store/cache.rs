@@ -1,8 +1,9 @@
 //! Cache of analysis results, keyed by hash of the analysed content.
 //!
-//! It is a separate file next to the repository's database. It holds no original data, so no backup includes it, its
-//! writes do not wait for the disk, and it delays no step. A crash may corrupt it. So each value includes its key and a
-//! checksum, and an unreadable file is emptied. It contains code in plain text, as does the mirror next to it.
+//! It is a separate file next to the repository's database. All its data can be computed again, so no backup includes
+//! it, its writes do not wait for the disk, and it delays no step. A crash may corrupt it. Therefore each value
+//! includes its key and a checksum, and an unreadable file is emptied. The cache contains code in plain text, as does
+//! the mirror next to it.
 
 use std::{collections::HashSet, path::PathBuf};
 
@@ -25,19 +26,19 @@ const CACHE_BYTES: u64 = 256 * 1024 * 1024;
 /// File name, next to the repository's database.
 const FILE: &str = "cache.db";
 
-/// Maximum size of a value. Limits what a damaged row can make us allocate.
+/// Maximum size of a value, so that a damaged row cannot make us allocate more.
 const MAX_VALUE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Open cache of a repository. Calls block on the disk, so use it on blocking threads only.
+/// Open cache of a repository. Calls block on disk access, so use it only on blocking threads.
 #[derive(Debug)]
 pub struct AnalysisCache {
     connection: Connection,
     file: PathBuf,
-    /// IDs requested or stored so far; eviction keeps these.
+    /// IDs requested or stored through this handle, which eviction keeps.
     requested: HashSet<i64>,
 }
 
-/// Hash of the content and of everything else that determines the result.
+/// Hash of the analysed content and of all other inputs of the analysis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheKey(Hash);
 
@@ -46,7 +47,7 @@ impl CacheKey {
         Self(Hash::digest_parts(parts))
     }
 
-    /// Returns the row ID. If two keys collide, the later value replaces the earlier one.
+    /// Returns the row ID, a part of the hash. If two keys have the same ID, the later value replaces the earlier one.
     fn id(&self) -> i64 {
         let first = self.0.bytes().first_chunk().expect("it has 32 bytes");
         i64::from_be_bytes(*first)
@@ -67,7 +68,7 @@ impl PackedValue {
         Self { plain_bytes: sealed.len(), zstd: compression::pack(&sealed).unwrap_or_default() }
     }
 
-    /// Returns `None` if the value is damaged or belongs to another key.
+    /// Returns the decompressed value; `None` if it is damaged or belongs to another key.
     pub fn unpack(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let mut sealed = compression::unpack(&self.zstd, self.plain_bytes).ok()?;
         (sealed.len() == self.plain_bytes && sealed.starts_with(key.0.bytes())).then(|| {
@@ -78,7 +79,7 @@ impl PackedValue {
 }
 
 impl Store {
-    /// Opens the cache of a repository that has a database.
+    /// Opens the analysis cache of a repository that has a database.
     pub async fn cache(&self, repo: RepoId) -> Result<AnalysisCache, StoreError> {
         let (directory, served) = (self.repo_dir(repo), self.cluster.is_some());
         run_blocking(move || {
@@ -107,13 +108,13 @@ impl AnalysisCache {
         Ok(Self { connection, file, requested: HashSet::new() })
     }
 
-    /// Returns the value of each key, in order.
+    /// Returns the value of each key, in the order of `keys`.
     pub fn get(&mut self, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue>>, StoreError> {
         self.requested.extend(keys.iter().map(CacheKey::id));
         self.run(TransactionBehavior::Deferred, |tx, _| get(tx, keys))
     }
 
-    /// Stores these values. If the cache is too large, evicts everything not requested through this handle.
+    /// Stores these values. If the cache is too large, evicts all values that were not requested through this handle.
     pub fn put(
         &mut self,
         entries: impl IntoIterator<Item = (CacheKey, PackedValue)>,
@@ -159,7 +160,7 @@ fn prepare_connection(connection: &Connection) -> Result<(), TransactionError> {
     Ok(())
 }
 
-/// Empties the file in place, since other connections have it open.
+/// Empties the file in place, because other connections may have it open.
 fn empty_cache(connection: &Connection) -> Result<(), TransactionError> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
     let emptied = connection.execute_batch("VACUUM");

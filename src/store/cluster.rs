@@ -1,11 +1,12 @@
 //! Several processes on one PostgreSQL database, as equal *nodes*.
 //!
-//! Each node has a lease. Only the database's clock decides about it, and the node renews it long before it ends. A
-//! claimed run or delivery names its node and is free when that node's lease is over. Each claim raises the run's own
-//! counter, so the store refuses a node that lost a run. Therefore a node may renew its lease late if no other node
-//! took the run.
+//! Each node has a lease, measured only by the database's clock, and renews it long before it expires. A claimed run or
+//! delivery names its node and is free when that node's lease has expired. Each claim increments a counter of the run,
+//! so the store refuses writes of a node that has lost the run. Therefore a node may renew an expired lease if no other
+//! node took the run.
 //!
-//! A node announces its commits to the others with `NOTIFY`. Polling every few seconds finds whatever a node missed.
+//! A node announces its commits to the others with `NOTIFY`. Polling every few seconds finds changes whose notification
+//! was lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -40,7 +41,7 @@ use crate::{
     types::{InstallationId, RepoId, RunId, Timestamp},
 };
 
-/// Notification channel. A payload is the sending node, a word and its arguments.
+/// Notification channel. A payload consists of the sending node, a word and its arguments.
 pub(super) const CHANNEL: &str = "countersign";
 const RUNS: &str = "runs";
 const CANCELLED: &str = "cancelled";
@@ -48,23 +49,24 @@ const DELIVERIES: &str = "deliveries";
 const SETTINGS: &str = "settings";
 const LIMITED: &str = "limited";
 
-/// Number of renewals within one lease.
+/// Number of times that a lease is renewed within its duration.
 const RENEWALS_PER_LEASE: u32 = 4;
 
-/// Delay for a node without the repository's mirror, so that a node with the mirror claims first.
+/// Delay before a node without the repository's mirror claims a run, so that a node with the mirror can claim it first.
 const NO_MIRROR_DELAY: Duration = Duration::from_millis(150);
 
-/// Maximum clock difference to the database. A larger one would start runs too early or too late.
+/// Maximum difference between this machine's clock and the database's. With a larger one, runs would start too early or
+/// too late.
 pub(super) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
-/// Event from another node, or from a silent database.
+/// Event from another node, or a lease about to expire because the database does not respond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClusterEvent {
     /// A run or delivery may have become due.
     Due,
     /// A person cancelled this run.
     Cancelled(RunId),
-    /// Our lease may end at any moment, so running steps must stop.
+    /// Our lease may expire at any moment, so running steps must stop.
     LeaseOver,
 }
 
@@ -73,17 +75,17 @@ pub(super) struct Cluster {
     pub(super) pool: Arc<ConnectionPool>,
     pub(super) node: i64,
     lease: Duration,
-    /// End of the period in which our lease surely holds, in milliseconds since this machine booted, including sleep.
+    /// Time until which our lease is certainly valid, in milliseconds since this machine booted, including sleep.
     holds_until: watch::Sender<u64>,
     /// Number of live nodes.
     nodes: watch::Sender<u32>,
-    /// See [`Store::differing_nodes`].
+    /// Other nodes with different settings; see [`Store::differing_nodes`].
     differing_nodes: watch::Sender<Vec<String>>,
     /// Installations that a live node serves.
     served_installations: watch::Sender<BTreeSet<InstallationId>>,
-    /// End of the lease for which `LeaseOver` was already sent.
+    /// Lease end for which `LeaseOver` was already sent.
     announced_lease_end: AtomicU64,
-    /// Notified when something may have become due; several notifications merge.
+    /// Notified when a run or delivery may have become due; several notifications merge into one.
     due: Notify,
     event_sender: news::UnboundedSender<ClusterEvent>,
     event_receiver: tokio::sync::Mutex<news::UnboundedReceiver<ClusterEvent>>,
@@ -91,10 +93,10 @@ pub(super) struct Cluster {
     pub(super) deliveries: Notify,
     /// Number of changes by other nodes to the state of models and keys.
     pub(super) remote_changes: watch::Sender<u64>,
-    /// End of each rate limit by installation and whether it is the search limit, as other nodes reported it.
+    /// End of each rate limit reported by other nodes, by installation and whether it is the limit for searches.
     rate_limits: Mutex<HashMap<(InstallationId, bool), Timestamp>>,
     ended: AtomicBool,
-    /// Triggers the next renewal at once.
+    /// Sending to it makes the renewal thread renew the lease at once.
     renewal_trigger: OnceLock<mpsc::Sender<()>>,
     renewal_thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
@@ -121,7 +123,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl Cluster {
-    /// Registers this process as a node.
+    /// Registers this process as a node of the cluster.
     pub(super) fn join(
         pool: Arc<ConnectionPool>,
         lease: Duration,
@@ -171,7 +173,7 @@ impl Cluster {
         Ok((Arc::new(cluster), main))
     }
 
-    /// Starts the threads that renew the lease and listen to other nodes, until [`leave`](Self::leave).
+    /// Starts the threads that renew the lease and receive notifications, until [`leave`](Self::leave).
     pub(super) fn start_threads(
         self: &Arc<Self>,
         main: Database,
@@ -210,7 +212,7 @@ impl Cluster {
         let _ = self.renewal_trigger.get().map(|bell| bell.send(()));
     }
 
-    /// Returns the time left in which no other node can take our claims.
+    /// Returns the remaining time in which no other node can take our claims.
     pub(super) fn lease_left(&self) -> Duration {
         Duration::from_millis(self.holds_until.borrow().saturating_sub(millis_since_boot()))
     }
@@ -219,7 +221,7 @@ impl Cluster {
         *self.nodes.borrow()
     }
 
-    /// Waits for the next event of another node.
+    /// Waits for the next event.
     pub(super) fn next_event(&self) -> BoxFuture<'_, ClusterEvent> {
         Box::pin(async {
             let (mut events, mut renewed) = (self.event_receiver.lock().await, self.holds_until.subscribe());
@@ -238,7 +240,7 @@ impl Cluster {
         })
     }
 
-    /// Sends `LeaseOver`, once per lease end.
+    /// Sends `LeaseOver`, at most once per lease end.
     fn announce_lease_end(&self) {
         let until = *self.holds_until.borrow();
         if self.announced_lease_end.swap(until, SeqCst) != until {
@@ -246,7 +248,7 @@ impl Cluster {
         }
     }
 
-    /// See [`Store::rate_limited_until`](super::Store::rate_limited_until).
+    /// Rate limits reported by other nodes; see [`Store::rate_limited_until`](super::Store::rate_limited_until).
     pub(super) fn rate_limited_until(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
         let limits = self.rate_limits.lock().unwrap_or_else(PoisonError::into_inner);
         limits.get(&(installation, search)).copied()
@@ -256,7 +258,7 @@ impl Cluster {
         let _ = self.event_sender.send(news);
     }
 
-    /// Stores which nodes have other settings, and warns about changes.
+    /// Stores the list of nodes with different settings. Logs a warning if it changed.
     fn set_differing_nodes(&self, unlike: Vec<String>) {
         let names = unlike.join("; ");
         let changed = self.differing_nodes.send_if_modified(|known| {
@@ -273,8 +275,8 @@ impl Cluster {
 }
 
 impl Store {
-    /// Publishes this node's settings, as one fingerprint per table, and the installations it serves. Does nothing
-    /// without a cluster.
+    /// Publishes this node's settings, as one fingerprint per settings table, and the installations it serves. Does
+    /// nothing without a cluster.
     pub async fn publish_settings(
         &self,
         fingerprints: &BTreeMap<&'static str, String>,
@@ -303,16 +305,17 @@ impl Store {
             .is_some_and(|cluster| cluster.served_installations.borrow().contains(&installation))
     }
 
-    /// Returns the other live nodes with different settings, each with the tables that differ.
+    /// Returns the other live nodes with different settings, each with the differing settings tables.
     pub fn differing_nodes(&self) -> Vec<String> {
         self.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.differing_nodes.borrow().clone())
     }
 }
 
-/// Condition for a node that serves its installations: it is live, or ended so recently that it may be restarting.
+/// Condition for a node whose installations are regarded as served. It is live, or its lease ended so recently that it
+/// may be restarting.
 const SERVING_NODE_CONDITION: &str = "until > now() - interval '10 minutes'";
 
-/// Returns the installations that such nodes serve.
+/// Returns the installations served by nodes that meet `SERVING_NODE_CONDITION`.
 fn served_installations(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, TransactionError> {
     let mut served = tx.prepare_cached(&format!(
         "SELECT DISTINCT unnest(allows) FROM node WHERE {SERVING_NODE_CONDITION}"
@@ -321,7 +324,7 @@ fn served_installations(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>
     served.collect()
 }
 
-/// See [`Store::differing_nodes`]. A node that has published nothing counts as equal.
+/// Reads the nodes for [`Store::differing_nodes`]. A node that has published nothing is treated as equal.
 fn read_differing_nodes(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, TransactionError> {
     let mut living = tx.prepare_cached(
         "SELECT id, name, settings FROM node WHERE until > now() AND settings <> '' ORDER BY id",
@@ -344,8 +347,8 @@ fn read_differing_nodes(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, 
     Ok(unlike)
 }
 
-/// Condition for the node in this SQL parameter to claim an inbox row: it serves the row's installation, or no other
-/// node does. In a file there is only one node.
+/// Condition under which the node in this SQL parameter may claim an inbox row: it serves the row's installation, or no
+/// other node serves it. A SQLite database has only one node.
 pub(super) fn serves_row_condition(tx: &Transaction<'_>, node: &str) -> String {
     match tx {
         Transaction::File(_) => format!("{node} IS NOT NULL"),
@@ -356,7 +359,7 @@ pub(super) fn serves_row_condition(tx: &Transaction<'_>, node: &str) -> String {
     }
 }
 
-/// Condition for a live node, by the database's clock.
+/// Condition for a live node, judged by the database's clock.
 pub(super) fn living_node_condition(node: &str) -> String {
     format!("EXISTS (SELECT 1 FROM node WHERE node.id = {node} AND until > now())")
 }
@@ -485,7 +488,7 @@ impl NodeThreads {
         cluster.due.notify_one();
     }
 
-    /// Reloads pauses, suspensions and served installations, and warns about nodes with other settings.
+    /// Reloads pauses, suspensions and served installations, and warns about nodes with different settings.
     fn reload_settings(&self, cluster: &Cluster) {
         loop {
             let seen_changes = self.agenda.pause_changes();

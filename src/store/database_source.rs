@@ -1,4 +1,4 @@
-//! Read-only access to databases without the lock, next to a running server.
+//! Read-only access to databases without taking the data directory's lock, so a server may be running.
 
 use std::{
     path::{Path, PathBuf},
@@ -39,7 +39,7 @@ impl DatabaseSource {
         Ok(Self::Server(PostgresReader(Arc::new(ConnectionPool::new(server.address.expose_secret())?))))
     }
 
-    /// Returns whether a server ever ran on this; otherwise there is nothing to read.
+    /// Returns whether a server has ever used this data directory or database. If not, there is nothing to read.
     ///
     /// # Errors
     /// If the database does not respond.
@@ -51,7 +51,7 @@ impl DatabaseSource {
         }
     }
 
-    /// Returns the repositories with data here.
+    /// Returns the repositories that have data in this source.
     pub(super) fn repositories(&self) -> Result<Vec<RepoId>, StoreError> {
         match self {
             Self::Files(root) => super::repositories_in(root),
@@ -59,7 +59,7 @@ impl DatabaseSource {
         }
     }
 
-    /// Returns the name of the server's own tables or a repository's, for people.
+    /// Returns a readable name for a repository's database, or for the server's own database if `repo` is `None`.
     pub(super) fn display_name(&self, repo: Option<RepoId>) -> String {
         match self {
             Self::Files(_) => database_file(Path::new(""), repo).display().to_string(),
@@ -69,7 +69,7 @@ impl DatabaseSource {
         }
     }
 
-    /// Returns whether a repository may have data here. A file that does not exist has none.
+    /// Returns whether this source may contain data of a repository. A missing database file means that it does not.
     pub(super) fn may_hold(&self, repo: RepoId) -> bool {
         match self {
             Self::Files(root) => database_file(root, Some(repo)).exists(),
@@ -113,7 +113,7 @@ impl DatabaseSource {
 }
 
 impl Store {
-    /// Returns a source for reading next to the open databases, so that no step waits for readers.
+    /// Returns a source that reads through separate connections, so that no step waits for readers.
     pub(super) fn database_source(&self) -> DatabaseSource {
         match &self.cluster {
             None => DatabaseSource::Files(self.root.clone()),
@@ -122,7 +122,8 @@ impl Store {
     }
 }
 
-/// Returns the path of the server's own database in a data directory, or of a repository's.
+/// Returns the path of a repository's database in a data directory, or of the server's own database if `repo` is
+/// `None`.
 pub(super) fn database_file(root: &Path, repo: Option<RepoId>) -> PathBuf {
     match repo {
         None => root.join("main.db"),

@@ -10,14 +10,14 @@ use super::{
 };
 use crate::types::{DeliveryId, IssueNo, RepoId, Timestamp, UserId};
 
-/// Maximum time difference between a webhook's and the issue history's report of the same labeling: the former has the
-/// issue's time, the latter the event's.
+/// Maximum difference between the times that a webhook and the issue's history report for the same labeling. The
+/// webhook has the issue's update time, the history the event's time.
 const SAME_LABELING: Duration = Duration::from_secs(5);
 
 pub(super) const SWEEP_POSITION_KEY: &str = "swept_to";
 
-/// Identity of one labeling. GitHub gives it an ID in the issue's history but not in the webhook, so we identify it by
-/// actor and time.
+/// Identity of one labeling. GitHub gives a labeling an ID in the issue's history but not in the webhook, so we
+/// identify it by actor and time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelingKey {
     pub repo: RepoId,
@@ -27,7 +27,7 @@ pub struct LabelingKey {
     pub at: Timestamp,
 }
 
-/// Starts the sweep at the first boot. Earlier deliveries do not concern us.
+/// Sets the sweep position to `now` at the first boot, so the sweep ignores earlier deliveries.
 pub(super) fn begin_sweeping(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     tx.execute(
         "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING",
@@ -57,7 +57,7 @@ impl Store {
         self.main.write(move |tx| set_meta(tx, SWEEP_POSITION_KEY, &at.0.to_string())).await
     }
 
-    /// Returns the deliveries that the inbox never had, in the given order.
+    /// Returns those of `ids` that the inbox has never received, in the same order.
     pub async fn missing_deliveries(&self, ids: Vec<DeliveryId>) -> Result<Vec<DeliveryId>, StoreError> {
         self.main
             .read(move |tx| {
@@ -73,7 +73,8 @@ impl Store {
             .await
     }
 
-    /// Returns the note on a processed labeling, if any. With `found_only`, only if the sweep of issues found it.
+    /// Returns the note on a processed labeling, if any. With `found_only`, ignores labelings that the sweep of issues
+    /// did not find.
     pub async fn labeling_note(
         &self,
         key: &LabelingKey,

@@ -1,4 +1,4 @@
-//! Errors of the databases, each with the file and a fix.
+//! Database errors. Each message names the file and a fix.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRIT
 use super::move_to_postgres::REFUSED_CODE;
 use crate::types::with_causes;
 
-/// Reason why the store refused or failed.
+/// Error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
@@ -68,7 +68,7 @@ pub enum StoreError {
     Moved { mark: PathBuf },
     #[error("Postgres ({}): {said}; {mend}", .place.display())]
     Server { place: PathBuf, said: String, mend: &'static str },
-    /// A later claim holds the run now; this writer's result is dropped.
+    /// A later claim has taken over the run, so this writer's result is dropped.
     #[error("the lease on this run was lost to a later claim; its late result was dropped")]
     Fenced,
     #[error("the store was asked for {what}, which it does not hold")]
@@ -90,8 +90,8 @@ impl StoreError {
     }
 }
 
-/// Returns the fix for a damaged file. A repository without its folder counts as new, but its database alone must not
-/// be removed.
+/// Returns the fix for a damaged file. Removing a repository's whole folder makes the repository new, whereas a folder
+/// that lacks only its database is refused.
 fn repair_hint(file: &std::path::Path) -> &'static str {
     if file.ends_with("main.db") {
         "stop the server and restore it from a backup, or move it away: runs go on without it, deliveries not yet dealt with are lost"
@@ -100,7 +100,7 @@ fn repair_hint(file: &std::path::Path) -> &'static str {
     }
 }
 
-/// Our own code for an invalid server certificate, next to PostgreSQL's codes.
+/// Error code we use for an invalid server certificate, alongside PostgreSQL's own codes.
 const UNTRUSTED_CERTIFICATE: &str = "certificate";
 
 /// Returns the fix for a PostgreSQL error code.
@@ -128,7 +128,7 @@ pub(super) fn postgres_hint(code: Option<&str>) -> &'static str {
     }
 }
 
-/// Returns how to go back to an older version. The copy lacks everything since the upgrade.
+/// Describes how to return to an older version. The upgrade copy lacks all changes made since the upgrade.
 fn downgrade_hint(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
     match copy {
         Some(copy) => format!(

@@ -1,7 +1,7 @@
-//! Forgetting a repository. It can be interrupted anywhere and repeated.
+//! Removes a repository's data. The removal can be interrupted at any point and repeated.
 //!
-//! The folder is renamed first. From then on the repository has no runs, and a new run creates a new folder. Its row in
-//! the registry is deleted last, so the repository can be named until nothing is left.
+//! The folder is renamed first. From then on the repository has no runs, and a new run creates a new folder. The
+//! repository's registry row is deleted last, so commands can name the repository until all its data is gone.
 
 use std::{
     fs,
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::types::RepoId;
 
-/// Prefix of a folder that is being removed.
+/// File name prefix of a folder that is being removed.
 const FORGOTTEN_PREFIX: &str = ".gone-";
 
 impl Store {
     /// Removes all data of a repository: its folder with database and mirror, bodies of its deliveries, registry row
-    /// and hints. No worker may hold one of its runs.
+    /// and wake hints. The caller ensures that no worker has claimed one of its runs.
     pub async fn forget_repo(&self, repo: RepoId) -> Result<(), StoreError> {
         let _no_archive_appears_later = self.archive_lock.lock().await;
         let order = self.agenda.repository_lock(repo);
@@ -93,7 +93,8 @@ impl Store {
     }
 }
 
-/// Removes folders that an interrupted boot had renamed. A folder that stays only takes up space.
+/// Removes folders that an interrupted removal of a repository had renamed. If this fails, the folder only takes up
+/// disk space until the next boot.
 pub(super) fn remove_forgotten_folders(root: &Path) {
     let Ok(entries) = fs::read_dir(root.join("repos")) else { return };
     for entry in entries.filter_map(Result::ok) {
@@ -105,7 +106,7 @@ pub(super) fn remove_forgotten_folders(root: &Path) {
     }
 }
 
-/// Renames the folder and syncs the rename to disk, since later changes must not survive without it.
+/// Renames the folder and syncs its parent directory, so that no later change reaches the disk before the rename.
 fn set_aside(folder: &Path, gone: &Path) -> Result<(), StoreError> {
     if !folder.exists() {
         return Ok(());

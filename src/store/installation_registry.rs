@@ -1,5 +1,5 @@
-//! Installations, repositories and their current names, as GitHub reported them, and a few facts about the server
-//! itself.
+//! Installations and repositories with their current names, as GitHub reported them. Also stores a few facts about the
+//! server itself.
 
 use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
@@ -146,7 +146,7 @@ impl InstallationRegistry<'_> {
             .await
     }
 
-    /// Returns since when this repository has been removed, if it is.
+    /// Returns when this repository was marked as removed, or `None` if it is not removed.
     pub async fn repository_removed_at(&self, id: RepoId) -> Result<Option<Timestamp>, StoreError> {
         self.store
             .main

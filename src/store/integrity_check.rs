@@ -16,24 +16,24 @@ use crate::{
     types::{Hash, RepoId, count},
 };
 
-/// Result for one database.
+/// Result of checking one database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseCheck {
-    /// File path below the data directory, or the owner of the tables in PostgreSQL.
+    /// File path below the data directory, or the name of the PostgreSQL scope.
     pub place: String,
-    /// Description of the contents, for people.
+    /// Readable summary of the contents.
     pub contents: String,
-    /// Problems found; empty if the database is sound.
+    /// Problems found; empty if all checks passed.
     pub problems: Vec<String>,
 }
 
-/// Maximum examples listed per kind of damage; the rest is counted.
+/// Maximum examples listed per type of damage; further ones are only counted.
 const EXAMPLES_SHOWN: usize = 5;
 
 /// Checks all databases.
 ///
 /// # Errors
-/// If the repositories cannot be listed. A database that cannot be read is a problem in the result.
+/// If the repositories cannot be listed. A database that cannot be read is reported as a problem in its result.
 pub fn check_databases(source: &DatabaseSource) -> Result<Vec<DatabaseCheck>, StoreError> {
     let mut all = vec![check_database(source, None)];
     let repos = source.repositories()?;
@@ -44,7 +44,8 @@ pub fn check_databases(source: &DatabaseSource) -> Result<Vec<DatabaseCheck>, St
     Ok(all)
 }
 
-/// Reports repositories that have a folder or a row but no database.
+/// Reports repositories without a database that have a folder, or unfinished runs according to the server's own
+/// database.
 fn repositories_without_database(
     source: &DatabaseSource,
     root: &Path,
@@ -182,7 +183,8 @@ fn check_documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, DamageSumma
     Ok((names, damaged))
 }
 
-/// Returns the missing documents of verdicts and approvals, which are worthless without them.
+/// Returns documents that are missing although a verdict or approval refers to them. A verdict or approval proves
+/// nothing without its document.
 fn missing_documents(
     tx: &Transaction<'_>,
     documents: &HashSet<String>,
@@ -202,7 +204,7 @@ fn missing_documents(
     Ok(missing)
 }
 
-/// One kind of damage with examples.
+/// One type of damage with examples.
 struct DamageSummary {
     what: &'static str,
     examples: Vec<String>,

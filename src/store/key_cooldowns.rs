@@ -22,18 +22,18 @@ pub struct StoredKeyCooldown {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyCooldownReason {
-    /// Rate-limited.
+    /// The key is rate-limited.
     Rate { until: Timestamp },
-    /// Quota used up.
+    /// The key's quota is used up.
     Quota { until: Timestamp },
-    /// Valid, but not for this model.
+    /// The key is valid, but not for this model.
     Denied { until: Timestamp },
-    /// Rejected until an operator fixes it.
+    /// The service rejects the key until an operator fixes it.
     Refused,
 }
 
 impl KeyCooldownReason {
-    /// Returns when the cooldown ends, or `None` if it does not end by itself.
+    /// Returns when the cooldown ends, or `None` if only an operator can end it.
     pub fn until(self) -> Option<Timestamp> {
         match self {
             Self::Rate { until } | Self::Quota { until } | Self::Denied { until } => Some(until),
@@ -51,7 +51,8 @@ impl KeyCooldownReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteOutage {
     pub failures: u32,
-    /// Time until which the route is skipped, if the failures suffice for that.
+    /// Time until which the route is skipped. Applies only after enough failures, or if `failures` is 0, which marks a
+    /// cooldown.
     pub until: Timestamp,
 }
 
@@ -69,7 +70,7 @@ impl Store {
             .await
     }
 
-    /// Stores an outage; `None` ends it.
+    /// Stores the outage of a route, or deletes it if `outage` is `None`.
     pub async fn set_outage(&self, way: &str, outage: Option<RouteOutage>) -> Result<(), StoreError> {
         let way = way.to_owned();
         self.main
@@ -125,7 +126,7 @@ impl Store {
     }
 }
 
-/// Returns all key cooldowns, read next to a running server.
+/// Returns all key cooldowns; a server may be running.
 pub fn resting_keys(place: &DatabaseSource) -> Result<Vec<StoredKeyCooldown>, StoreError> {
     place.read_main(|tx| {
         // The file may have an older schema that this version has not migrated yet.

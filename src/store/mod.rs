@@ -1,9 +1,9 @@
 //! The databases: the only module that knows SQL.
 //!
-//! A data directory holds `main.db` (inbox, installations, repositories, wake hints). It also holds, per repository,
-//! `repos/<id>/checkpoints.db` (runs with their journals, documents and ledgers) next to the mirror. One process at a
-//! time owns the directory. Every function is one transaction on one file; `wake_hints` defines what holds across
-//! files. This module decides nothing: no workflow, no GitHub, no permission rules.
+//! A data directory contains `main.db` (inbox, installations, repositories, wake hints). It also contains one folder
+//! per repository with `repos/<id>/checkpoints.db` (runs with their journals, documents and ledgers) and the mirror.
+//! One process at a time owns the directory. Every function is one transaction on one file; `wake_hints` documents the
+//! guarantees across files. This module decides nothing: no workflow, no GitHub, no permission rules.
 
 mod agenda;
 mod all_repositories;
@@ -126,19 +126,19 @@ pub struct Store {
     root: PathBuf,
     main: Database,
     clock: SharedClock,
-    /// Boot number. Claims of older boots are free.
+    /// Boot number. Claims made by older boots are no longer valid.
     epoch: i64,
     repositories: Arc<OpenDatabases>,
     agenda: Arc<Agenda>,
-    /// `None` if one process owns all data, in files.
+    /// `None` for a data directory, which a single process owns.
     cluster: Option<Arc<Cluster>>,
     commit_watch: SharedCommitWatch,
-    /// Held while walking through all repositories.
+    /// Serializes walks through all repositories.
     repository_walk_lock: Arc<tokio::sync::Mutex<()>>,
-    /// Held while archiving or forgetting.
+    /// Serializes archiving runs and forgetting repositories.
     archive_lock: Arc<tokio::sync::Mutex<()>>,
     inbox: Arc<inbox::InboxState>,
-    /// Locked while the store is open or opens one of its files.
+    /// Lock on the data directory, kept until the store is closed and no thread is opening one of its files.
     lock: Arc<fs::File>,
 }
 
@@ -148,7 +148,7 @@ impl Store {
         self.epoch
     }
 
-    /// Opens (or creates) a data directory for this process alone and counts the boot.
+    /// Opens (or creates) a data directory for this process alone and increments its boot number.
     pub fn open(root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
         let lock = lock_directory(root)?;
@@ -200,7 +200,8 @@ impl Store {
         }))
     }
 
-    /// Joins the nodes of a PostgreSQL server. Data that stays out of the database goes to `root`.
+    /// Joins the nodes of a PostgreSQL server. Files that are not stored in the database, such as mirrors, go to
+    /// `root`.
     pub fn join_postgres(
         server: &PostgresServer,
         root: &Path,
@@ -279,8 +280,8 @@ impl Store {
         self.cluster.as_ref().map_or(0, |cluster| *cluster.remote_changes.borrow())
     }
 
-    /// Tells other nodes that GitHub rate-limits this installation, or its searches, until `until`. A node that misses
-    /// the notice learns it from GitHub.
+    /// Tells other nodes that GitHub rate-limits this installation until `until`, or only its searches if `search`. A
+    /// node that misses the notice learns of the limit from GitHub.
     pub async fn publish_rate_limit(
         &self,
         installation: InstallationId,
@@ -296,7 +297,7 @@ impl Store {
         }
     }
 
-    /// Returns when this rate limit ends, as another node last reported it.
+    /// Returns when the installation's rate limit ends, according to the last notice from another node.
     pub fn rate_limited_until(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
         self.cluster.as_ref()?.rate_limited_until(installation, search)
     }
@@ -312,7 +313,7 @@ impl Store {
         let _ = self.commit_watch.on_commit.set(Box::new(callback));
     }
 
-    /// Makes every later write see this simulated disk, for tests.
+    /// Makes every later write use this simulated disk, for tests.
     pub fn simulate_disk(&self, disk: SimulatedDisk) {
         self.commit_watch.simulate_disk(disk);
     }
@@ -340,7 +341,7 @@ impl Store {
         self.root.join("repos")
     }
 
-    /// Returns the directory of a repository: `checkpoints.db` and `mirror.git`.
+    /// Returns the directory of a repository, which contains `checkpoints.db` and `mirror.git`.
     pub fn repo_dir(&self, repo: RepoId) -> PathBuf {
         self.repos_dir().join(repo.to_string())
     }
@@ -437,8 +438,8 @@ impl Drop for Store {
 pub struct PostgresServer {
     /// `postgres://user:password@host/database`.
     pub address: SecretString,
-    /// Node lease. A node that is silent for this long loses its claims, so it must exceed the database's failover
-    /// time.
+    /// Node lease. A node that is silent for this long loses its claims, so the lease must exceed the database's
+    /// failover time.
     pub lease: Duration,
 }
 
@@ -460,7 +461,8 @@ pub fn in_use(root: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// A child process between fork and exec still holds the lock of a closed store, so we retry.
+/// Maximum attempts to lock the data directory. We retry because a child process between fork and exec still holds the
+/// lock of a closed store.
 const LOCK_TRIES: u32 = 20;
 const LOCK_WAIT: Duration = Duration::from_millis(10);
 
@@ -520,7 +522,7 @@ fn last_boot(mut lock: &fs::File) -> Option<String> {
     lock.read_to_string(&mut text).ok().map(|_| text.trim().to_owned())
 }
 
-/// Counts the boot. Returns the new epoch, whether this `main.db` differs from that of the last boot, and the initial
+/// Increments the boot number. Returns it, whether this `main.db` differs from that of the last boot, and the initial
 /// agenda.
 fn count_boot(
     tx: &Transaction<'_>,
@@ -549,8 +551,8 @@ fn count_boot(
     ))
 }
 
-/// Refuses a folder that has files but no database. A new database would number its runs from 1 again and adopt what
-/// the lost runs left on GitHub.
+/// Refuses a folder that has files but no database. A new database would number its runs from 1 again and mistake what
+/// the lost runs left on GitHub for its own.
 fn refuse_lost_database(directory: &Path) -> Result<(), StoreError> {
     let (file, unfinished) = (
         directory.join(repository::CHECKPOINTS_FILE),

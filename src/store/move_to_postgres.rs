@@ -1,5 +1,6 @@
 //! Moves the databases of a data directory to PostgreSQL in one transaction, which reads everything back and compares
-//! it before the commit. If interrupted before that, nothing is moved. The directory only gets a mark file.
+//! it before the commit. If interrupted before the commit, nothing is moved. The data directory itself only gets a mark
+//! file.
 
 use std::{
     fs::{self, File},
@@ -36,20 +37,22 @@ pub struct PostgresMoveSummary {
     pub was_already_there: bool,
 }
 
-/// Mark file in a moved data directory. Servers refuse to open it, or two servers would work on the same runs.
+/// Name of the mark file in a moved data directory. A server refuses to open a directory with this file; otherwise two
+/// servers could work on the same runs.
 pub(super) const MOVED_MARK_FILE: &str = "moved-to-postgres";
 
 /// Tables that only files need (hints, boot number, row counters), and SQLite's own.
 const FILE_ONLY_TABLES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
 
-/// Tables to fill before those that reference them.
+/// Tables to fill first, because other tables reference them.
 const PARENT_TABLES: [&str; 3] = ["cancel", "run", "gate"];
 
 /// Moves the data of `from` to an empty database. The caller has the store open, so nobody else changes it. Calls
 /// `report_done` after each repository.
 ///
 /// # Errors
-/// If data in `from` is damaged, the database holds other data, a server uses it, or the comparison fails.
+/// If data in `from` is damaged, the comparison fails, or the target database contains other data or is used by a
+/// server.
 pub fn move_to_postgres(
     from: &Store,
     server: &PostgresServer,
@@ -126,7 +129,8 @@ pub fn move_to_postgres(
     Ok(moved)
 }
 
-/// Returns the repositories to move. Fails if one has lost its database or is unreadable, rather than skipping it.
+/// Returns the repositories to move. Fails if a repository has lost its database or is unreadable, rather than skipping
+/// it.
 fn repositories_to_move(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     for (_, directory) in super::folders_in(root)? {
         fs::read_dir(&directory).map_err(|source| StoreError::Io { path: directory.clone(), source })?;
@@ -135,7 +139,7 @@ fn repositories_to_move(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     super::repositories_in(root)
 }
 
-/// Code of a refused move; the text has the reason.
+/// Error code of a refused move; the message gives the reason.
 pub(super) const REFUSED_CODE: &str = "moved";
 
 fn refusal(why: &str) -> TransactionError {
@@ -150,7 +154,7 @@ struct CopyCount {
     highest_number: i64,
 }
 
-/// Copies the tables, unless they are filled already, and compares them.
+/// Copies the tables, unless `before` says that an earlier move did, and compares source and copy.
 fn copy_tables(
     from: &Transaction<'_>,
     to: &Transaction<'_>,
@@ -260,7 +264,8 @@ fn movable_tables(from: &Transaction<'_>) -> Result<Vec<String>, TransactionErro
     Ok(names)
 }
 
-/// Returns the columns of a PostgreSQL table, except generated ones. Fails if the file has any other column.
+/// Returns the columns of a PostgreSQL table, except generated ones. Fails if the SQLite table has a column that the
+/// PostgreSQL table lacks.
 fn movable_columns(
     from: &Transaction<'_>,
     to: &Transaction<'_>,
@@ -285,7 +290,8 @@ fn movable_columns(
     Ok(columns)
 }
 
-/// Returns a row as PostgreSQL stores it. Claims and parked marks are cleared, so that any node can take the run.
+/// Returns a row's values as PostgreSQL stores them. Clears a run's claim and the boot that parked it, so that any node
+/// can take the run.
 fn movable_values<'a>(
     table: &str,
     columns: &[String],

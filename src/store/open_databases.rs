@@ -1,8 +1,8 @@
-//! Open repository databases, up to a limit; the one used longest ago is closed for a new one.
+//! Open repository databases, up to a limit. Opening another one then closes the least recently used one that is idle.
 //!
-//! Opening may verify the whole file, and closing writes the log back. Both run on separate threads, one at a time per
-//! repository and several repositories in parallel. So a slow file delays only those that need it. An open database is
-//! returned at once.
+//! Opening may verify the whole file, and closing checkpoints the log. Both run on separate threads, one at a time per
+//! repository and several repositories in parallel. So a slow file delays only callers that need it. A database that is
+//! already open is returned at once.
 
 use std::{
     collections::HashMap,
@@ -14,9 +14,9 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore};
 use super::{RepositoryDatabase, StoreError, database::OpeningCheck, run_blocking};
 use crate::{limits, types::RepoId};
 
-/// Maximum databases being opened at a time. After an unclean shutdown each file is verified completely, which the disk
-/// limits. This many leave room next to a few large files. Their threads and page caches (2 MB each) are still
-/// negligible.
+/// Maximum databases being opened at a time. After an unclean shutdown each file is verified completely, at the speed
+/// of the disk. With 16 openings a few large files do not block all others, and the memory for threads and page caches
+/// (2 MB each) stays negligible.
 const MAX_CONCURRENT_OPENINGS: usize = 16;
 
 pub(super) struct OpenDatabases {
@@ -39,11 +39,11 @@ struct OpenDatabase {
 /// State of a repository's database, open or not.
 #[derive(Default)]
 struct KnownDatabase {
-    /// Held while the database is opened or closed.
+    /// Locked while the database is opened or closed.
     opening_lock: Arc<Turn<()>>,
     /// Whether this boot has opened it before.
     opened_before: bool,
-    /// Whether it was found damaged; it is then verified completely before the next use.
+    /// Whether the database was found damaged. If so, it is verified completely before the next use.
     suspect: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct DatabaseOpening {
     pub(super) first: bool,
 }
 
-/// An evicted database, to be closed on a thread that may block. Nobody can open it before that.
+/// An evicted database, to be closed on a thread that may block. Nobody can open it again until it is closed.
 pub(super) struct EvictedDatabase {
     db: Option<Arc<RepositoryDatabase>>,
     opening_lock: OwnedMutexGuard<()>,
@@ -124,7 +124,7 @@ impl OpenDatabases {
         Arc::clone(&self.lock().known.entry(repo).or_default().opening_lock)
     }
 
-    /// Removes the database if it was found damaged.
+    /// Removes a damaged database, and marks it for full verification at the next opening.
     fn remove_damaged(&self, repo: RepoId) -> Option<OpenDatabase> {
         let mut inner = self.lock();
         let damaged = inner.open.remove(&repo)?;
@@ -139,7 +139,7 @@ impl OpenDatabases {
         DatabaseOpening { check, first: !known.opened_before }
     }
 
-    /// Stores an opened database and returns the databases to close for it.
+    /// Stores the result of an opening. Returns the databases to close so that the limit holds.
     fn insert_opened(
         &self,
         repo: RepoId,
@@ -168,7 +168,7 @@ impl OpenDatabases {
 }
 
 impl OpenDatabasesState {
-    /// Removes the databases that were used longest ago and are idle. Nobody can start to use them meanwhile.
+    /// Removes the least recently used idle databases above the limit. Nobody can start to use them meanwhile.
     fn evict_unused(&mut self) -> Vec<EvictedDatabase> {
         let too_many = self.open.len().saturating_sub(limits::OPEN_REPOSITORIES);
         if too_many == 0 {

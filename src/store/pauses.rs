@@ -10,7 +10,8 @@ use super::{
 use crate::types::{RepoId, Timestamp};
 
 const SERVER_PAUSE_KEY: &str = "paused";
-/// Set while a thread may still show a pause notice, which can outlast the pause and a restart.
+/// Key in `meta` that is set while an issue thread may still show a pause notice. A notice can outlast the pause and a
+/// restart.
 const PAUSE_NOTICES_KEY: &str = "pauses told";
 
 #[derive(Serialize, Deserialize)]
@@ -35,7 +36,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns `false` if it was not paused.
+    /// Ends a pause. Returns `false` if `scope` was not paused.
     pub async fn remove_pause(&self, scope: PauseScope) -> Result<bool, StoreError> {
         let key = pause_key(scope);
         let ended = self

@@ -76,8 +76,8 @@ pub(super) struct PendingRecord {
     pub(super) record: LedgerRecord,
 }
 
-/// Unwritten data of one attempt. A document without references may be lost with the attempt; a row that references it
-/// is written together with it.
+/// Data of one attempt that is not yet written. A document that no row references may be lost with the attempt. A row
+/// is written together with the documents it references.
 #[derive(Debug, Default)]
 pub struct PendingWrites {
     github_calls: Arc<GitHubCallCounter>,
@@ -100,7 +100,7 @@ impl PendingWrites {
         self.lock().records.push(PendingRecord { visit, key: key.to_owned(), record });
     }
 
-    /// Returns whether nothing must be written. Documents alone need no write.
+    /// Returns whether there are neither ledger rows nor API call counts to write. Documents alone need no write.
     pub(super) fn is_empty(&self) -> bool {
         self.github_calls.calls.load(Relaxed) == 0 && self.lock().records.is_empty()
     }

@@ -55,11 +55,11 @@ pub(super) trait PostgresSession {
     fn execute_batch(&self, sql: &str) -> Result<(), TransactionError>;
     /// Returns whether the connection, and with it the transaction, is lost.
     fn is_lost(&self) -> bool;
-    /// Returns the node that owns the connection, or 0 before it joined.
+    /// Returns the ID of the node that owns the connection, or 0 before the node joined.
     fn node(&self) -> i64;
 }
 
-/// Rows of a long result fetched at a time.
+/// Number of rows of a long result fetched at a time.
 const PORTAL_ROWS: i32 = 50;
 
 struct PostgresTransaction<'a> {
@@ -219,7 +219,7 @@ impl ToSql for PostgresArgument<'_> {
     to_sql_checked!();
 }
 
-/// Converts text to what PostgreSQL accepts. Invalid UTF-8 and NUL are unreadable for people anyway.
+/// Replaces invalid UTF-8 and NUL, which PostgreSQL does not accept in text.
 pub(super) fn postgres_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
 }
@@ -278,7 +278,7 @@ impl PostgresScope {
         Self { pool, repo }
     }
 
-    /// Returns the name to use in errors.
+    /// Returns the scope's name for error messages.
     pub(super) fn name(&self) -> PathBuf {
         match self.repo {
             Some(repo) => format!("repository {repo}").into(),
@@ -287,7 +287,7 @@ impl PostgresScope {
     }
 
     /// Runs `work` in a transaction and commits it if `work` returns `true`. Transactions on one scope are serialized
-    /// across all nodes. So whatever a transaction reads stays valid until it ends, as in an SQLite file.
+    /// across all nodes, so rows that a transaction has read stay valid until it ends, as in an SQLite file.
     pub(super) fn transact(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
@@ -356,8 +356,8 @@ struct PostgresConnection {
 }
 
 impl PostgresConnection {
-    /// Returns whether the connection still works. A broken idle connection is only noticed at the next statement,
-    /// which is then lost.
+    /// Returns whether the connection still works. Otherwise a broken idle connection would be noticed only when the
+    /// next statement fails.
     fn is_alive(&mut self) -> bool {
         !self.client.is_closed()
             && (self.idle_since.elapsed() < VALIDATE_AFTER || self.client.is_valid(SILENCE_TIMEOUT).is_ok())
@@ -390,10 +390,10 @@ const OPTIONS: &str = "-c search_path=countersign -c idle_in_transaction_session
 const MIGRATIONS: &[&str] =
     &[include_str!("migrations/postgres-1.sql"), include_str!("migrations/postgres-2.sql")];
 
-/// Schema version of the tables that this version uses.
+/// Schema version of the PostgreSQL tables that this binary uses.
 pub(super) const POSTGRES_SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
-/// Timeouts for connecting to the server, and for a silent connection.
+/// Timeout for connecting to the server; `SILENCE_TIMEOUT` limits how long a connection may be silent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -489,7 +489,8 @@ impl ConnectionPool {
         })
     }
 
-    /// Listens on this channel until `receive` returns `false`. Calls `receive` with `None` from time to time.
+    /// Listens on this channel until `receive` returns `false`. Also calls `receive` with `None` before each wait for a
+    /// notification.
     pub(super) fn listen(
         &self,
         channel: &str,
@@ -512,7 +513,7 @@ impl ConnectionPool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an idle connection, opens one if allowed, or waits.
+    /// Takes an idle connection. Otherwise opens one, or waits for one if the pool is at its maximum.
     fn take_connection(&self) -> PooledConnection<'_> {
         let mut idle = self.lock();
         while idle.in_use >= MAX_POOLED_CONNECTIONS {
@@ -532,8 +533,8 @@ impl ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Returns `Some(true)` if a transaction with a lost connection was committed. Returns `None` if it was not, or if
-    /// the server cannot tell.
+    /// Returns `Some(true)` if a transaction whose connection was lost has been committed. Returns `None` if it was not
+    /// committed, or if the server cannot tell.
     fn commit_outcome(&self, number: Option<String>) -> Option<bool> {
         let number = number?;
         for _ in 0..OUTCOME_TRIES {
@@ -556,7 +557,7 @@ impl ConnectionPool {
     }
 }
 
-/// Number of tries and delay between them when asking for a transaction's outcome: a failover takes seconds.
+/// Maximum queries for a transaction's outcome, `OUTCOME_WAIT` apart, because a failover takes seconds.
 const OUTCOME_TRIES: u32 = 40;
 const OUTCOME_WAIT: Duration = Duration::from_millis(250);
 
@@ -577,7 +578,7 @@ impl PooledConnection<'_> {
 }
 
 impl Drop for ConnectionPool {
-    /// Closing a connection blocks, which not every thread may do.
+    /// Closes the connections on a separate thread, because closing blocks and not every thread may block.
     fn drop(&mut self) {
         let links = std::mem::take(&mut self.lock().connections);
         if !links.is_empty() {

@@ -21,17 +21,17 @@ pub struct PostgresPreflight {
     pub schema: Option<u32>,
     /// Number of further connections the server accepts from this role.
     pub connections: i64,
-    /// Problems that keep a node from serving there, each with a fix.
+    /// Problems that prevent a node from using this server, each with a fix.
     pub problems: Vec<String>,
-    /// Remarks that block nothing.
+    /// Remarks about the server that do not prevent its use.
     pub notes: Vec<String>,
 }
 
 /// Minimum `server_version_num`.
 const MIN_SERVER_VERSION: i64 = 130_000;
 
-/// Query for everything that does not need our tables. Most roles see that other connections exist, but not what they
-/// do.
+/// Query for all checks that do not need our tables. It only counts other connections, because most roles cannot see
+/// their details.
 const PREFLIGHT_QUERY: &str = "SELECT current_setting('server_version'), current_setting('server_version_num')::bigint,
     current_setting('server_encoding'), EXISTS (SELECT 1 FROM pg_collation WHERE collprovider = 'i'),
     pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean,

@@ -1,4 +1,4 @@
-//! Finds the documents that rows of runs reference: every hash in a row may be a reference.
+//! Finds the documents that rows of runs reference. Every hash in a row is treated as a reference.
 
 use crate::store::sql::Transaction;
 
@@ -27,8 +27,8 @@ pub(super) const REFERENCE_QUERIES: [&str; 16] = [
     "SELECT run, body AS value FROM remark",
 ];
 
-/// Queries for lasting references of a run that ended long ago: verdicts, approvals, pushed changes, artifacts, and the
-/// state it would need for a retry.
+/// Queries for the references that a run keeps long after its end: verdicts, approvals, pushed changes, artifacts, and
+/// the state that a retry would need.
 pub(super) const LASTING_REFERENCE_QUERIES: [&str; 6] = [
     "SELECT run, document AS value FROM verdict WHERE document IS NOT NULL",
     "SELECT run, document AS value FROM approval WHERE document IS NOT NULL",

@@ -34,7 +34,7 @@ pub struct RunTrigger {
 /// Free-text request, as the routing run read it before it started this run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoutedRequest {
-    /// Text of the request plus what a brief of its kind adds. Untrusted input.
+    /// Text of the request, in the form that its skill prescribes. Untrusted input.
     pub text: String,
     /// Name of the brief skill.
     pub skill: String,
@@ -57,13 +57,13 @@ pub struct RouteRow {
     /// Hash of the stored full text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Hash>,
-    /// Decision in the JSON form of `documents`.
+    /// Decision as JSON, in the format that `documents` defines.
     pub decision: serde_json::Value,
     /// Resulting action: `begin`, `probably`, `offer`, `answer`, `decline`.
     pub lead: String,
     /// Workflow of the skill.
     pub workflow: Option<String>,
-    /// Number of calls, their cost (billed, or by list price), and their duration.
+    /// Number of model calls. The next fields are their total cost (billed, or by list price) and their duration.
     pub calls: u32,
     pub cost_microusd: u64,
     /// Cost of the most expensive call.
@@ -71,20 +71,21 @@ pub struct RouteRow {
     pub dearest_microusd: u64,
     pub elapsed_ms: u64,
     pub model: Option<String>,
-    /// Why no model's response could be used.
+    /// Reason why no model's response could be used.
     pub fell_back: Option<String>,
 }
 
-/// Routing decision with its consequences.
+/// Routing decision and its consequences.
 #[derive(Debug, Clone)]
 pub struct PastRoute {
     pub run: RunId,
     pub issue: IssueNo,
     pub at: Timestamp,
     pub route: RouteRow,
-    /// Run that was started for it.
+    /// Run that the decision started.
     pub started_run: Option<RunId>,
-    /// Whether a person overruled it within a day: stopped that run, or started another workflow before it was done.
+    /// Whether a person overruled the decision within a day: stopped the started run, or started another workflow
+    /// before that run was done.
     pub changed: bool,
 }
 
@@ -93,13 +94,13 @@ pub struct PastRoute {
 pub struct GateSpec {
     /// Stage name that people may add to `/approve`, for example `lld`.
     pub stage: String,
-    /// Hash of everything an approval here covers.
+    /// Hash of everything that an approval of this gate covers.
     pub subject: Hash,
-    /// Allowed verbs, and who may use each.
+    /// Allowed verbs, each with the people who may use it.
     pub verbs: Vec<(Verb, AllowedResponders)>,
     /// Time since which the unchanged subject is visible, by GitHub's clock.
     pub shown_at: Timestamp,
-    /// Whose approvals count and how many are needed.
+    /// People whose approvals are accepted, and the number of approvals needed.
     #[serde(flatten)]
     pub approvers: Approvers,
     /// Time to rerun the step if nobody answers.
@@ -130,7 +131,7 @@ impl AllowedResponders {
         self.names_person(person) || role.is_some_and(|role| has >= role)
     }
 
-    /// Returns whether this person may answer whatever their role is.
+    /// Returns whether this person is listed and so may answer regardless of role.
     pub fn names_person(&self, person: UserId) -> bool {
         matches!(self, Self::Either { people, .. } if people.contains(&person))
     }
@@ -181,15 +182,15 @@ pub struct GateAnswer {
 pub struct VisitSpan {
     pub entered_at: Timestamp,
     pub left_at: Option<Timestamp>,
-    /// `go`, `done`, `halt`, `ended`.
+    /// Type of the visit's end: `go`, `done`, `halt` or `ended`.
     pub how: Option<String>,
-    /// When the run was retried that had ended before this visit.
+    /// Time of the retry, if an earlier visit ended the run and the run was retried before this visit.
     pub retried_at: Option<Timestamp>,
-    /// Whether the previous visit was waiting and ended by a retry.
+    /// Whether a retry ended the previous visit while the run was waiting.
     pub after_retry: bool,
     /// Calls, each with its key and start time.
     pub calls: Vec<(String, Timestamp, CallRow)>,
-    /// Other journal entries: key, start, completion.
+    /// Journal entries that are not calls, each with key, start and completion.
     pub entries: Vec<(String, Timestamp, Option<Timestamp>)>,
 }
 
@@ -200,14 +201,14 @@ pub struct RunCompletion {
     pub url: Option<String>,
 }
 
-/// Status of a run. Only memory records whether a worker holds it.
+/// Status of a run. Whether a worker has claimed the run is not part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
     Ready,
     Asking,
     Waiting,
-    /// The engine decided to end it, but has not informed people yet.
+    /// The engine has decided to end the run, but has not informed people yet.
     Halting,
     Done,
     Failed,
@@ -249,27 +250,27 @@ pub struct AnswerRow {
 pub enum RemarkKind {
     Dismiss,
     MustFix,
-    /// Somebody edited a gate comment; its number is the text.
+    /// Somebody edited a gate comment; `finding` is the number of the visit that wrote it.
     #[serde(rename = "touched")]
     CommentEdited,
-    /// Another run's work changes files of this run.
+    /// Another run changes files that this run also changes.
     Overlaps,
-    /// Something happened to what the run pushed.
+    /// The pushed branch or its pull request changed, so the run must check it.
     #[serde(rename = "look")]
     CheckPushed,
-    /// A review of what the run pushed; its number is the finding.
+    /// A person reviewed the pushed changes; `finding` is the review's ID.
     Reviewed,
-    /// The settings name another reviewer, which is the text.
+    /// The settings name another reviewer; `text` is that reviewer.
     Reviewer,
 }
 
 impl RemarkKind {
-    /// Spelling in stored rows of [`Self::CommentEdited`].
+    /// Stored name of [`Self::CommentEdited`].
     pub(super) const COMMENT_EDITED: &str = "touched";
 }
 
-/// Message to a live run: a person's word on a finding, an edit of its gate's comment, or news from another run. It is
-/// data and starts nothing; the run's next step reads it.
+/// Message to a live run: a person's reply to a finding, an edit of its gate's comment, or news from another run. A
+/// remark is data and starts nothing; the run's next step reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRemark {
     pub cause: Cause,
@@ -289,7 +290,8 @@ impl RunRemark {
     /// Maximum delay before a waiting run reads [`RemarkKind::CheckPushed`].
     pub const CHECK_PUSHED_WITHIN: Duration = Duration::from_secs(20);
 
-    /// Maximum delay before a run that is asking reads it. Frequent events are handled together.
+    /// Returns the maximum delay before an asking run reads this remark. The delay lets the run handle frequent events
+    /// together.
     pub fn read_within(&self) -> Duration {
         if self.kind == RemarkKind::CheckPushed { Self::CHECK_PUSHED_WITHIN } else { Duration::ZERO }
     }
@@ -333,13 +335,13 @@ pub struct RunRow {
     /// Failed attempts at this visit.
     pub attempts: u32,
     pub due: Option<Timestamp>,
-    /// Whether a worker holds it, on this or another node.
+    /// Whether a worker on this or another node has claimed it.
     pub taken: bool,
-    /// Whether this process could not read it and ignores it.
+    /// Whether this process ignores the run because it could not read it.
     pub parked: bool,
-    /// Why it is being ended, in the engine's own JSON.
+    /// Reason why the engine ends the run, as the engine's JSON.
     pub halt: Option<String>,
-    /// Why it waits or ended, for people.
+    /// Reason why the run waits or ended, for people.
     pub why: Option<String>,
     pub outcome: Option<RunCompletion>,
     /// GitHub API calls so far.
@@ -349,7 +351,7 @@ pub struct RunRow {
     pub gate: Option<GateRow>,
     /// Oldest answer at the open gate that no step has received yet.
     pub answer: Option<AnswerRow>,
-    /// Number of remarks a step may read: those from before the last save.
+    /// Number of remarks that a step may read: the remarks recorded before the last save.
     pub remarks: u64,
     pub started_at: Timestamp,
     pub updated_at: Timestamp,
@@ -369,8 +371,8 @@ pub struct RunLease {
 }
 
 impl RunLease {
-    /// Returns when the run is due again if the step left it unchanged: it waits for the same thing as before. Saving
-    /// that every minute for weeks would add nothing.
+    /// Returns when the run is due again if the step left the run unchanged and still waiting for the same event. The
+    /// caller then skips the save, since a run may wait for weeks and wake every minute.
     pub(crate) fn unchanged_wait(&self, left: &Checkpoint) -> Option<Timestamp> {
         let Checkpoint::Wait { state, until, why } = left else { return None };
         let run = &self.run;
@@ -387,7 +389,7 @@ pub enum StartDecision<R = RunRow> {
     New(RunId),
     /// The issue has a live run of this workflow already.
     AlreadyLive(Box<R>),
-    /// This cause started that run before.
+    /// The same cause has already started this run.
     Duplicate(RunId),
 }
 
@@ -415,10 +417,10 @@ pub enum JournalLookup {
 pub enum Checkpoint {
     /// Continue with the next visit; the gate closes and the answer is consumed.
     Go { step: String, state: Vec<u8>, moves: u32 },
-    /// Wait for a person in the same visit; an answer the step received counts as refused.
+    /// Wait for a person in the same visit; if the step received an answer, it is stored as refused.
     Ask { state: Vec<u8>, gate: GateSpec },
-    /// Run the same visit again at `until`; gate and answer stay unchanged. An unchanged wait is not written, so the
-    /// next boot may run it earlier.
+    /// Run the same visit again at `until`; gate and answer stay unchanged. A wait that changes nothing else is not
+    /// saved, so the next boot may run the visit earlier.
     Wait { state: Vec<u8>, until: Timestamp, why: String },
     /// Complete the run. The follow-up run starts in the same transaction, unless this run was cancelled or the issue
     /// has a live run of that workflow.
@@ -429,7 +431,7 @@ pub enum Checkpoint {
     Ended { status: RunStatus, why: String },
     /// Run the same visit again at `due`; only the journal of this attempt is kept.
     Retry { attempts: u32, due: Timestamp, why: String },
-    /// This process cannot read the run; the next one may.
+    /// Skip the run in this process, which cannot read it; the next process may.
     Park { why: String },
 }
 
@@ -440,7 +442,7 @@ pub enum PauseScope {
     Repo(RepoId),
 }
 
-/// Active pause. No step in its scope starts while it lasts; it survives restarts.
+/// Active pause. While it lasts, no step in its scope starts. A pause survives restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivePause {
     pub scope: PauseScope,
@@ -450,7 +452,7 @@ pub struct ActivePause {
 }
 
 impl ActivePause {
-    /// Returns since when a repository is paused, or `None` if it is not.
+    /// Returns when the pause of a repository began, or `None` if it is not paused.
     pub fn since(pauses: &[Self], repo: RepoId) -> Option<Timestamp> {
         Self::for_repository(pauses, repo).map(|pause| pause.at)
     }
@@ -466,17 +468,17 @@ impl ActivePause {
 #[derive(Debug, Clone)]
 pub enum RetryDecision<R = RunRow> {
     Resumed,
-    /// This cause retried it before.
+    /// The same cause has already retried this run.
     Duplicate,
     NoRun,
-    /// It has not failed, is not parked, and waits at most for a person's answer.
+    /// The run has not failed and is not parked. If it waits, it waits only for a person's answer.
     NotFailed(Box<R>),
     /// Another run of its workflow is live on its issue.
     OtherRunLive(Box<R>),
 }
 
 impl Checkpoint {
-    /// Returns whether it stores a new state.
+    /// Returns whether this checkpoint stores a new workflow state.
     pub(super) fn has_state(&self) -> bool {
         matches!(self, Self::Go { .. } | Self::Ask { .. } | Self::Wait { .. } | Self::Done { .. })
     }
@@ -494,11 +496,11 @@ pub struct RunFilter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallStatus {
-    /// Written before the call; its cost is the reservation.
+    /// Written before the call; the cost is reserved.
     Reserved,
     Done,
     Failed,
-    /// Started, with unknown end: it may have been billed.
+    /// Started, but its outcome is unknown: it may have been billed.
     Lost,
 }
 
@@ -537,14 +539,14 @@ pub struct CallRow {
     pub cost_microusd: Option<u64>,
     /// Whether the cost was billed rather than estimated by list price.
     pub billed: bool,
-    /// Amount held for the call in micro-dollars: what the bill may show at most. `None` once the cost is known, and
-    /// for unbilled calls.
+    /// Amount reserved for the call in micro-dollars: the maximum that may be billed. `None` once the cost is known,
+    /// and for unbilled calls.
     #[serde(default)]
     pub held_microusd: Option<u64>,
     /// Likely part of `held_microusd`: the prompt and the received part of the response. Older rows lack it.
     #[serde(default)]
     pub likely_microusd: Option<u64>,
-    /// Operator who settled the held amount from the bill.
+    /// Operator who settled the reserved amount from the bill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<String>,
     pub elapsed_ms: u64,
@@ -568,17 +570,19 @@ impl CallRow {
         Some(name)
     }
 
-    /// Returns the amount that counts against daily and monthly caps: everything that may be billed.
+    /// Returns the amount that counts against daily and monthly caps: the billed cost and the whole reservation.
     pub fn shared_cap_amount(&self) -> MicroUsd {
         self.billed_cost().plus(MicroUsd(self.held_microusd.unwrap_or(0)))
     }
 
-    /// Returns the amount that counts against stage and run caps: after the call, its likely cost.
+    /// Returns the amount that counts against stage and run caps. After the call, only the likely part of the
+    /// reservation is included.
     pub fn run_cap_amount(&self) -> MicroUsd {
         self.billed_cost().plus(self.held_in_run())
     }
 
-    /// Settles the held amount: `by` checked the bill, which shows `more` on top of the recorded cost.
+    /// Removes the reservation after operator `by` checked the bill. `more` is the cost on the bill in addition to the
+    /// recorded cost.
     pub fn settle(mut self, more: MicroUsd, by: String) -> Self {
         if more > MicroUsd(0) {
             (self.cost_microusd, self.billed) = (Some(self.billed_cost().plus(more).0), true);
@@ -589,7 +593,7 @@ impl CallRow {
         Self { held_microusd: None, likely_microusd: None, settled: Some(by), ..self }
     }
 
-    /// Marks a call whose end is unknown and that no longer runs.
+    /// Marks a call that no longer runs and whose outcome is unknown.
     pub fn mark_lost(self) -> Self {
         Self { status: CallStatus::Lost, ..self }
     }
@@ -626,7 +630,7 @@ pub struct Spending {
     pub calls: u64,
     #[serde(rename = "billed_microusd")]
     pub billed: MicroUsd,
-    /// Amount held for running calls and calls of unknown cost.
+    /// Amount reserved for running calls and calls of unknown cost.
     #[serde(rename = "held_microusd")]
     pub held: MicroUsd,
     /// Part of `held` that counts against stage and run caps.
@@ -702,7 +706,7 @@ pub struct CommitRow {
     pub begins: bool,
     /// Paths with the SHA-256 of their new content, or `None` for a removed file.
     pub files: Vec<(String, Option<Hash>)>,
-    /// `None` if the row was written before the commit and its completion was not recorded.
+    /// Commit ID. `None` if the row was written before the commit and the commit's completion was not recorded.
     pub commit: Option<Oid>,
 }
 
@@ -792,16 +796,16 @@ pub enum ApprovalKind {
     Policy,
 }
 
-/// Acceptance of a document, bound to what people were shown or to the policy.
+/// Acceptance of a document, bound to the gate subject that people saw or to the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRow {
     pub document: Hash,
     /// Subject of the gate, which covers the document.
     pub subject: Hash,
-    /// Answer of the approving person, or `None` if the policy required nobody.
+    /// Answer of the approving person, or `None` if the policy required no approval by a person.
     pub answer: Option<GateAnswer>,
     pub kind: ApprovalKind,
-    /// People who approved earlier at the same gate.
+    /// Other people who approved earlier at the same gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<Actor>,
 }
@@ -814,7 +818,7 @@ pub enum TextKind {
     Issue,
     /// A document written by a model.
     Draft,
-    /// A document whose form code fixed.
+    /// A document whose format code corrected.
     Fix,
     /// A document that a person replaced with their own version.
     Person,
@@ -822,7 +826,7 @@ pub enum TextKind {
     Tests,
     /// A code change as people are shown it.
     Diff,
-    /// Repository content that a model requested.
+    /// Repository content that a model looked up.
     Look,
     /// A model's reasoning before its response. No later prompt contains it.
     Thought,
@@ -844,7 +848,7 @@ impl TextKind {
     }
 }
 
-/// Text that the run read or produced. Only the audit chain has it.
+/// Reference to a text that the run read or produced. No ledger table has it, only the audit chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextRow {
     pub kind: TextKind,
@@ -886,16 +890,17 @@ pub enum LedgerRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactRow {
     pub issue: IssueNo,
-    /// `lld`, `answers` …; the newest of each kind counts.
+    /// Kind, such as `lld` or `answers`; only the newest artifact of each kind is used.
     pub kind: String,
     /// Hash of its text.
     pub hash: Hash,
 }
 
 impl ArtifactRow {
-    /// Kind of a hash of title and text that we wrote to the issue ourselves. No text is stored under that hash.
+    /// Artifact kind for a title and text that we wrote to the issue ourselves. Only their hash is stored, not the
+    /// text.
     pub const OWN_TEXT: &'static str = "own-text";
-    /// Kind of the lesson from a pushed change.
+    /// Artifact kind for the lesson from a pushed change.
     pub const LESSON: &'static str = "lesson";
 }
 

@@ -19,7 +19,7 @@ use crate::types::{Hash, RepoId, RunId, Timestamp};
 /// Maximum visits shown, newest first. A run that watches its pushed changes continues for weeks.
 const MAX_VISITS: i64 = 200;
 
-/// Maximum links of an audit chain that a page verifies, which takes some tenths of a second.
+/// Maximum links of an audit chain that a page verifies. Verifying that many takes some tenths of a second.
 const MAX_CHAIN_LINKS: usize = 20_000;
 
 /// Visit of a run.
@@ -243,7 +243,7 @@ fn read_history(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, 
     Ok(Some(story))
 }
 
-/// Returns the rows that `read` can read and counts the others.
+/// Returns the rows that `read` can read, and the number of unreadable rows.
 fn readable_rows<R>(
     tx: &Transaction<'_>,
     sql: &str,
@@ -281,7 +281,7 @@ fn read_record<R: serde::de::DeserializeOwned>(
     Ok(read.map(|read| VisitRecord { visit, key, row: read }))
 }
 
-/// Returns the hashes that are complete strings in a JSON value. A hash inside a longer text does not count.
+/// Returns the hashes that are complete strings in a JSON value. A hash inside a longer string is ignored.
 fn text_hashes(value: &[u8]) -> Vec<Hash> {
     let text = String::from_utf8_lossy(value);
     let mut found: Vec<Hash> = Vec::new();

@@ -1,4 +1,4 @@
-//! Everything that starts, claims or changes a run, together with the agenda's update.
+//! Operations that start, claim or change a run and update the agenda.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,7 +32,8 @@ impl Store {
         Ok(opened)
     }
 
-    /// Records an answer at a gate. A gate belongs to a live run, so the repository has a wake hint.
+    /// Records an answer at a gate. Writes no wake hint, because a gate belongs to a live run, whose repository already
+    /// has a hint.
     pub async fn record_answer(
         &self,
         gate: GateRow,
@@ -48,7 +49,7 @@ impl Store {
         Ok(booked)
     }
 
-    /// Records a remark on a run. A live run's repository has a wake hint.
+    /// Records a remark on a run. Writes no wake hint, because the repository of a live run already has one.
     pub async fn record_remark(&self, run: RunId, remark: RunRemark) -> Result<AnswerReceipt, StoreError> {
         let order = self.agenda.repository_lock(run.repo);
         let _order = order.lock().await;
@@ -91,8 +92,8 @@ impl Store {
         Ok(became)
     }
 
-    /// Starts all due scans of repositories with unknown live runs. Each future scans one repository, so a slow file
-    /// delays no other. A failed scan is logged and tried again later.
+    /// Starts all due scans of repositories whose live runs are not yet known. Each future scans one repository, so a
+    /// slow file does not delay the others. A failed scan is logged and tried again later.
     pub fn live_run_scans(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
         let begun = self.agenda.begin_due_scans(now).into_iter();
         begun.map(|looking| Box::pin(self.scan_or_retry(looking)) as BoxFuture<'_, ()>).collect()
@@ -201,7 +202,7 @@ impl Store {
         self.agenda.count_positions()
     }
 
-    /// Releases an unchanged run.
+    /// Releases the lease and leaves the run unchanged.
     pub async fn release_run(&self, lease: &RunLease) -> Result<(), StoreError> {
         if self.cluster.is_some() {
             let repo = lease.run.id.repo;
@@ -234,7 +235,7 @@ impl Store {
         self.agenda.next_due()
     }
 
-    /// Returns the database of a run that this lease still holds.
+    /// Returns the database of the lease's run. Fails if the lease is outdated.
     pub(crate) async fn leased_database(
         &self,
         lease: &RunLease,
@@ -245,7 +246,7 @@ impl Store {
         self.repository_database(lease.run.id.repo).await
     }
 
-    /// Reads a run, including whether a worker holds it.
+    /// Reads a run, including whether a worker has claimed it.
     pub async fn run_row(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
         let Some(db) = self.existing_repository_database(id.repo).await? else { return Ok(None) };
         let row = db.run(id).await?;
@@ -287,7 +288,7 @@ impl Store {
         }
     }
 
-    /// Returns the remarks this lease may read, after the first `after`.
+    /// Returns the remarks that this lease may read, except the first `after` remarks.
     pub async fn remarks(&self, lease: &RunLease, after: u64) -> Result<Vec<RunRemark>, StoreError> {
         let (run, upto) = (lease.run.id, lease.run.remarks);
         self.repository_database(run.repo).await?.remarks(run, after, upto).await

@@ -1,10 +1,10 @@
-//! Shared spend: of a repository today, and of an installation this month.
+//! Shared spend: today's spend of a repository, and this month's spend of an installation.
 //!
-//! Each repository's own ledger is authoritative. This is a copy of the month's rows in one file, so that checking a
-//! cap and reserving an amount are one transaction. A reservation is committed here before the ledger row. It is
-//! reduced to the ledger's amount only after that row is final on disk. So a crash in between leaves too much held
-//! here, never too little. Amounts left open by a crash are reloaded from their ledger before the next reservation. A
-//! replaced `main.db` reloads all ledgers.
+//! Each repository's own ledger is authoritative. This module keeps a copy of the month's rows in one file, so that
+//! checking a cap and reserving an amount are one transaction. A reservation is committed here before the ledger row.
+//! It is reduced to the ledger's amount only after that row is final on disk. So a crash in between leaves too much
+//! reserved here, never too little. Amounts that a crash left unsettled are reloaded from their ledger before the next
+//! reservation. If `main.db` was replaced, all ledgers are reloaded.
 
 use crate::store::sql::Transaction;
 use std::{path::Path, time::Duration};
@@ -19,12 +19,12 @@ use super::{
 };
 use crate::types::{InstallationId, MicroUsd, RepoId, RunId, Timestamp};
 
-/// Maximum cost of a call, to be held for it.
+/// Request to reserve the maximum cost of a call.
 #[derive(Debug, Clone)]
 pub struct Reservation {
     pub run: RunId,
     pub visit: u64,
-    /// Key of the ledger row. A repeated reservation replaces the amount held under this key.
+    /// Key of the ledger row. A repeated reservation replaces the amount reserved under this key.
     pub key: String,
     pub installation: InstallationId,
     pub amount: MicroUsd,
@@ -43,7 +43,7 @@ pub enum SharedCap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReservationOutcome {
     Granted,
-    /// Nothing is held, because the amount would exceed `cap`. `spent` is the amount already spent or held.
+    /// Nothing is reserved, because the amount would exceed `cap`. `spent` is the amount already spent or reserved.
     OverCap {
         cap: SharedCap,
         spent: MicroUsd,
@@ -51,15 +51,15 @@ pub enum ReservationOutcome {
 }
 
 impl Store {
-    /// Holds an amount if the caps allow it.
+    /// Reserves an amount if the caps allow it.
     pub async fn reserve_budget(&self, reservation: Reservation) -> Result<ReservationOutcome, StoreError> {
         self.reload_stale_ledgers(reservation.run.repo).await?;
         let now = self.clock.now();
         self.main.write(move |tx| reserve_in(tx, &reservation, now)).await
     }
 
-    /// Returns the current amounts under the shared caps: the repository's today, and its installation's this month.
-    /// Also works on a copy of `main.db`.
+    /// Returns the current amounts under the shared caps: today's amount of the repository, and this month's amount of
+    /// its installation. Also works on a copy of `main.db`.
     pub async fn shared_spend(
         &self,
         repo: RepoId,
@@ -78,7 +78,7 @@ impl Store {
             .await
     }
 
-    /// Sets the amounts held for a run to those of its ledger, once the ledger is on disk.
+    /// Replaces the amounts reserved for a run by those of its ledger, which must be on disk.
     pub async fn sync_run_spend(&self, run: RunId) -> Result<(), StoreError> {
         let since = self.clock.now().month_start();
         let rows = self.repository_database(run.repo).await?.call_costs(Some(run), since).await?;
@@ -91,8 +91,8 @@ impl Store {
             .await
     }
 
-    /// Sets the amounts of these calls to those of their ledger rows. Other calls of their runs stay, since a running
-    /// call may have no ledger row yet.
+    /// Sets the amounts of these calls to those of their ledger rows. The amounts of other calls stay, because a
+    /// running call may have no ledger row yet.
     pub async fn sync_settled_calls(&self, rows: Vec<CostRow>) -> Result<(), StoreError> {
         let each = move |tx: &Transaction<'_>| {
             rows.iter().try_for_each(|row| remove_call(tx, row.run, row.visit, &row.key))?;
@@ -101,8 +101,8 @@ impl Store {
         self.main.write(each).await
     }
 
-    /// Reloads the spend that may differ from its ledger. An unreadable repository keeps its held amounts. It is an
-    /// error only if it is `asks`.
+    /// Reloads the spend of repositories that may differ from their ledger. An unreadable repository keeps its reserved
+    /// amounts, and is an error only if it is `asks`.
     async fn reload_stale_ledgers(&self, asks: RepoId) -> Result<(), StoreError> {
         let behind: Vec<RepoId> = self
             .main
@@ -134,8 +134,8 @@ impl Store {
     }
 }
 
-/// Reloads all spend from the ledgers, for a `main.db` that differs from the last boot's. Unreadable ledgers are
-/// retried before the next reservation.
+/// Reloads all spend from the ledgers, because this `main.db` differs from that of the last boot. Unreadable ledgers
+/// are retried before the next reservation.
 pub(super) fn rebuild_spend(
     main: &Database,
     root: &Path,
@@ -163,13 +163,14 @@ fn replace_spend(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result
     copy_calls(tx, rows)
 }
 
-/// Keeps the spend of a repository without a ledger until the month ends, since it cannot be reloaded.
+/// Keeps the spend of a repository whose ledger is gone until the month ends, because it cannot be reloaded.
 pub(super) fn close_spend(tx: &Transaction<'_>, repo: RepoId) -> Result<(), TransactionError> {
     tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [to_signed(repo.0)])?;
     tx.execute("UPDATE spend SET open = 0 WHERE repo = ?1", [to_signed(repo.0)]).map(drop)
 }
 
-/// Marks what may differ from its ledger: amounts that were open when the last boot ended, and `strangers`.
+/// Marks repositories whose spend may differ from their ledger: those with amounts that were open when the last boot
+/// ended, and `strangers`.
 pub(super) fn mark_stale_at_boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> Result<(), TransactionError> {
     mark_unsettled(tx)?;
     for repo in strangers {
@@ -181,7 +182,7 @@ pub(super) fn mark_stale_at_boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> 
     Ok(())
 }
 
-/// Marks repositories with calls whose process died before it settled them.
+/// Marks repositories that have unsettled calls by processes that died.
 pub(super) fn mark_unsettled(tx: &Transaction<'_>) -> Result<usize, TransactionError> {
     let orphaned = match tx {
         Transaction::File(_) => "open = 1",
@@ -223,7 +224,7 @@ fn reserve_in(
     Ok(ReservationOutcome::Granted)
 }
 
-/// Removes the amount counted for a call.
+/// Removes the amount recorded for a call.
 fn remove_call(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Result<(), TransactionError> {
     let call = params![to_signed(run.repo.0), to_signed(run.seq), to_signed(visit), key];
     tx.prepare_cached("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4")?
@@ -231,7 +232,8 @@ fn remove_call(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Resul
         .map(drop)
 }
 
-/// Sums what is spent or held under each cap. Leaves out `except`, a repeated reservation's own earlier amount.
+/// Sums the spent and reserved amounts under each cap. Leaves out `except`, the earlier amount of a repeated
+/// reservation.
 fn shared_sums(
     tx: &Transaction<'_>,
     (repo, installation): (RepoId, InstallationId),

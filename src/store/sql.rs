@@ -1,4 +1,4 @@
-//! SQL interface of the rest of the store, over an SQLite file or PostgreSQL.
+//! SQL interface for the other modules of the store, over an SQLite file or PostgreSQL.
 //!
 //! It mirrors `rusqlite`, so queries read as usual. Statements are written once in the dialect that both understand;
 //! [`postgres_backend`](super::postgres_backend) translates the few differences. Values use SQLite's types: integer
@@ -84,7 +84,7 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// Calls `each` with every row of a possibly long result, holding only few rows in memory.
+    /// Calls `each` with every row of a possibly long result, with only a few rows in memory at a time.
     pub(super) fn for_each_row(
         &self,
         sql: &str,

@@ -127,7 +127,7 @@ fn damaged_and_foreign_files_are_reported_and_unchanged() {
     assert!(open(root.path()).is_ok());
 }
 
-/// Returns the faults that `check` finds in a data directory, each with its file.
+/// Returns the problems that `check` finds in a data directory, each with its file.
 fn problems(root: &Path) -> Vec<String> {
     let checked = check_databases(&root.into()).unwrap().into_iter();
     checked

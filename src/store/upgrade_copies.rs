@@ -1,5 +1,5 @@
-//! Copies of databases made before an upgrade. An older program cannot open a migrated database, so the copy is the way
-//! back.
+//! Copies of databases made before an upgrade. An older program cannot open a migrated database, so going back to it
+//! needs the copy.
 //!
 //! Copies are in `backups/` of the data directory, the newest [`COPIES_KEPT`] of each database. A database that cannot
 //! be copied is not migrated. If an upgrade fails after the copy, each start tries it again. Its copies are then
@@ -25,7 +25,8 @@ use crate::types::{RepoId, Timestamp};
 
 const COPIES_DIRECTORY: &str = "backups";
 
-/// Copies kept per database: one more than the failed upgrade needs, in case it is noticed only after the next one.
+/// Maximum copies kept per database. Going back needs one; the second helps if a faulty upgrade is noticed only after
+/// the next one.
 const COPIES_KEPT: usize = 2;
 
 /// A database and the directory of its copies.
@@ -46,7 +47,7 @@ impl UpgradeCopies {
         Self { directory: root.join(COPIES_DIRECTORY), name: format!("{repo}-v"), now }
     }
 
-    /// Copies a file of this older version.
+    /// Copies a database file whose schema has this older version.
     ///
     /// # Errors
     /// [`StoreError::NoUpgradeCopy`]; the file is unchanged then.
@@ -90,7 +91,7 @@ impl UpgradeCopies {
         done
     }
 
-    /// Returns the newest copy of this version if it equals the new one.
+    /// Returns the newest copy of this version if it equals the copy `made`.
     fn identical_copy(&self, made: &Path, version: u32) -> std::io::Result<Option<PathBuf>> {
         let newest = self.copies().into_iter().rfind(|(found, _)| *found == version);
         let Some(newest) = newest.map(|(_, name)| self.directory.join(name)) else { return Ok(None) };
@@ -104,7 +105,7 @@ impl UpgradeCopies {
         self.directory.join(format!("{}half-done", self.name))
     }
 
-    /// Checks that the copy fits, so that a failing copy does not use up the disk for a while.
+    /// Checks that the copy fits on the disk, so that a failing copy does not fill the disk meanwhile.
     fn require_room(&self, file: &Path) -> Result<(), StoreError> {
         let io = |source| StoreError::Io { path: self.directory.clone(), source };
         let disk = rustix::fs::statvfs(&self.directory).map_err(|errno| io(errno.into()))?;
@@ -135,7 +136,7 @@ impl UpgradeCopies {
         copies.into_iter().map(|(_, version, name)| (version, name)).collect()
     }
 
-    /// Deletes surplus copies. A copy that cannot be deleted only takes up space.
+    /// Deletes surplus copies. If a copy cannot be deleted, it only takes up space.
     fn remove_surplus(&self) {
         let copies = self.copies();
         for (_, name) in &copies[..copies.len().saturating_sub(COPIES_KEPT)] {

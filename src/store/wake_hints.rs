@@ -16,7 +16,7 @@ use super::{
 use crate::types::RepoId;
 
 impl Store {
-    /// Adds a hint before a run becomes live in `repo`. The caller holds the repository's lock.
+    /// Adds a hint before a run becomes live in `repo`. The caller has locked the repository.
     pub(super) async fn add_wake_hint(&self, repo: RepoId) -> Result<(), StoreError> {
         if self.agenda.is_hinted(repo) {
             return Ok(());
@@ -31,7 +31,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the hint if no run is live in `repo`. The caller holds the repository's lock. A stale hint only costs a
+    /// Removes the hint if no run is live in `repo`. The caller has locked the repository. A stale hint only costs a
     /// scan.
     pub(super) async fn remove_stale_hint(&self, repo: RepoId) {
         if !self.agenda.has_stale_hint(repo) {
@@ -52,7 +52,7 @@ impl Store {
     }
 }
 
-/// Marks repositories that may have live runs; the next boot scans each of them.
+/// Inserts wake hints for these repositories; the next boot scans each of them.
 pub(super) fn insert_hints(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), TransactionError> {
     let mut hint =
         tx.prepare("INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0) ON CONFLICT (repo) DO NOTHING")?;

@@ -31,7 +31,7 @@ struct IncomingBodies {
 struct PartialBody {
     bytes: Vec<u8>,
     permit: Permit,
-    /// Dropped with the body, which tells its reader that the body was evicted.
+    /// Sender that is dropped with the body, which tells the body's reader about the eviction.
     _stays: oneshot::Sender<Infallible>,
 }
 
@@ -53,8 +53,8 @@ impl BodyBuffer {
         Self { free: Arc::new(Semaphore::new(bytes)), arriving: Mutex::default() }
     }
 
-    /// Starts a body of at most this length. Only received bytes are counted: an announced length costs the sender
-    /// nothing.
+    /// Starts a body of at most this length. Only received bytes take up space in the buffer; the announced length
+    /// reserves nothing.
     pub(super) fn begin_body(&self, longest: usize) -> Result<IncomingBody<'_>, BufferFull> {
         let mut arriving = self.lock();
         let number = arriving.started;
@@ -69,7 +69,7 @@ impl BodyBuffer {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves bytes for this body; evicts older incomplete bodies if needed.
+    /// Reserves bytes for this body, and evicts older incomplete bodies if needed.
     fn reserve(&self, arriving: &mut IncomingBodies, number: u64, much: usize) -> Result<Permit, BufferFull> {
         let much = u32::try_from(much).map_err(|_| BufferFull)?;
         loop {
@@ -96,7 +96,7 @@ impl IncomingBody<'_> {
         Ok(())
     }
 
-    /// Resolves when this body was evicted.
+    /// Resolves when this body is evicted.
     pub(super) async fn wait_until_evicted(&mut self) {
         // Nothing is ever sent, so this resolves only when the sender was dropped.
         drop((&mut self.stays).await);

@@ -68,7 +68,7 @@ pub struct ControlContext {
 /// Reloads the secrets; returns a summary of the changes, or why nothing changed.
 pub type ReloadCallback = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
-/// Request to start or end a pause of a repository, or of the whole server without one.
+/// Request to start or end a pause of a repository, or of the whole server if it names no repository.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PauseRequest {
     pub repository: Option<RepoName>,
@@ -95,7 +95,7 @@ pub struct PageLinkRequest {
     pub hours: u32,
 }
 
-/// One link for each host name of the pages. The first use of any of them invalidates all.
+/// Links to the pages, one for each host name of the pages. The first use of any link invalidates all of them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PageLinks {
     pub links: Vec<String>,
@@ -142,7 +142,7 @@ pub struct RunListItem {
     pub writes: u64,
     /// URL of the issue.
     pub url: Option<String>,
-    /// Reason for the wait with the command that ends it, or the reason for the end.
+    /// Reason why the run waits, with the command that ends the wait, or reason why the run ended.
     pub why: Option<String>,
 }
 
@@ -171,7 +171,7 @@ pub enum CostGrouping {
 pub struct CostLine {
     /// Name of the repository, or its number if the name is unknown.
     pub repository: String,
-    /// The run, stage, model or day.
+    /// Run, stage, model or day that the line sums up.
     pub what: String,
     #[serde(flatten)]
     pub spent: Spending,
@@ -268,7 +268,7 @@ pub fn listen(data: &Path, clock: SharedClock) -> io::Result<ControlListener> {
     Ok(ControlListener { listener, refused: LogThrottle::default(), clock })
 }
 
-/// The control socket; accepts only our user and root.
+/// The control socket. It accepts connections only from our user and root.
 pub struct ControlListener {
     listener: UnixListener,
     refused: LogThrottle,
@@ -294,7 +294,7 @@ impl Listener for ControlListener {
     }
 }
 
-/// Returns why the peer may not connect.
+/// Returns the reason to refuse this peer, or `None` if it may connect.
 fn peer_refusal(stream: &UnixStream) -> Option<String> {
     match stream.peer_cred() {
         Ok(peer) if [rustix::process::geteuid().as_raw(), 0].contains(&peer.uid()) => None,
@@ -338,7 +338,7 @@ pub async fn find_repository(store: &Store, name: &RepoName) -> Result<RepoId, C
     })
 }
 
-/// Same for a name that is not parsed yet.
+/// Like [`find_repository`], but parses the name first.
 async fn named_by(store: &Store, text: &str) -> Result<RepoId, ControlError> {
     let name = text.parse().map_err(|_| {
         ControlError(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
@@ -392,7 +392,7 @@ impl ControlContext {
         Ok(())
     }
 
-    /// Returns false if it was not paused.
+    /// Ends a pause. Returns false if `scope` was not paused.
     pub(super) async fn resume(&self, scope: PauseScope, by: String) -> Result<bool, EngineError> {
         let ended = self.engine.resume(scope, by).await?;
         self.pause_bell.notify_one();
@@ -557,7 +557,7 @@ async fn reload(State(control): State<ControlContext>) -> ControlResult<ControlM
     }
 }
 
-/// Returns the message for a user who had a repository forgotten.
+/// Returns the confirmation that a repository was forgotten.
 pub fn forgotten_message(name: &RepoName) -> String {
     format!(
         "deleted everything stored about {name}; if the App is still installed there, it starts from scratch"
@@ -571,7 +571,7 @@ async fn archive(
     Ok(Json(archive_runs(&control.store, &*control.clock, &request).await?))
 }
 
-/// Archives runs of that age in every repository. An error in one repository does not stop the others.
+/// Archives runs of the requested age in every repository. An error in one repository does not stop the others.
 pub async fn archive_runs(
     store: &Store,
     clock: &dyn Clock,

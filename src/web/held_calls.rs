@@ -9,12 +9,12 @@ use crate::{
     types::{MicroUsd, RepoName, RunId, count},
 };
 
-/// Selection of held calls to settle: those of a run, of a repository, or all.
+/// Selection of calls whose reserved amounts to settle: those of a run, of a repository, or all.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SettleCallsRequest {
     pub repository: Option<RepoName>,
     pub run: Option<RunId>,
-    /// Billed amount for all of them together.
+    /// Total billed amount for all selected calls.
     pub billed: MicroUsd,
     pub by: String,
 }
@@ -26,7 +26,7 @@ pub(super) async fn handle_settle(
     Ok(Json(ControlMessage { message: settle_calls(&control.store, &request).await? }))
 }
 
-/// Settles held calls and returns a summary.
+/// Settles the selected calls and returns a summary.
 ///
 /// # Errors
 /// No call can be settled, or the store fails. Calls settled before the error stay settled.

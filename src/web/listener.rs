@@ -1,8 +1,8 @@
 //! Connection handling: accepts, serves and closes connections, with limits on their number and idle time.
 //!
 //! Anybody may connect and send nothing. A connection without a complete request head is closed after a while. At the
-//! connection limit, the connection idle for longest is closed for a new one, so a client that holds many connections
-//! open blocks nobody. Honest bursts are shorter than that, and new connections wait meanwhile.
+//! connection limit, a new connection waits until the connection idle for longest exceeds `QUIET_TIMEOUT` and is
+//! closed. So a client that keeps many connections open blocks nobody for long.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -25,9 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{clock::SharedClock, limits, types::Timestamp};
 
-/// Time without a complete request head after which a connection is closed, new or after a response. Longer than
-/// proxies keep an idle connection for reuse (nginx: 60 s), because a delivery sent on a connection that we close at
-/// that moment is lost. At the connection limit an idle one is closed sooner.
+/// Maximum time that a connection may stay without a complete request head, after it opens or after a response. It is
+/// longer than proxies keep an idle connection for reuse (nginx: 60 s), because a delivery sent on a connection that we
+/// close at that moment is lost. At the connection limit, an idle connection is closed sooner.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Idle time after which a connection may be closed at the connection limit. An honest client sends its request at
@@ -110,7 +110,7 @@ pub(super) struct LogThrottle(Mutex<LogThrottleState>);
 #[derive(Default)]
 struct LogThrottleState {
     all: u64,
-    /// Events at the last log line, and its time.
+    /// Number of events at the time of the last log line.
     logged: u64,
     at: Option<Timestamp>,
 }
@@ -155,7 +155,7 @@ struct ClientConnection {
 }
 
 impl OpenConnections {
-    /// Waits for a free slot; closes the connection idle for longest once it exceeds [`QUIET_TIMEOUT`].
+    /// Waits for a free slot. Closes the connection that is idle for longest once it exceeds [`QUIET_TIMEOUT`].
     async fn admit(&mut self) -> Arc<ClientConnection> {
         loop {
             self.all.retain(|connection| connection.strong_count() > 0);

@@ -30,11 +30,11 @@ use crate::{clock::SharedClock, limits, types::with_causes};
 /// Timeout of a silent stream; smee's server sends something every 30 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// First and longest delay before reconnecting; doubled each time.
+/// First delay before reconnecting. It doubles after each failure, up to `LONGEST_RETRY`.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// Maximum size of an event: it quotes the body and adds headers.
+/// Maximum size of an event, which contains the quoted body and the headers.
 const EVENT_BYTES: usize = 2 * limits::WEBHOOK_BODY_BYTES;
 
 /// Headers that the webhook route reads.

@@ -54,13 +54,13 @@ pub struct WebhookContext {
 /// Webhook requests since the server's start, by response.
 pub type DeliveryOutcomeCounter = Family<[(&'static str, &'static str); 1], Counter>;
 
-/// Counter and throttled log of requests refused as not from GitHub. A wrong webhook secret shows nowhere else. Anybody
-/// can send such requests at will, so all are counted but few are logged.
+/// Counter and throttled log of requests refused as not from GitHub. Nothing else reveals a wrong webhook secret.
+/// Anybody can send invalid requests at will, so all are counted but few are logged.
 #[derive(Default)]
 pub struct WebhookRefusalLog(LogThrottle);
 
 impl WebhookRefusalLog {
-    /// Returns the refused requests since the server's start.
+    /// Returns the number of refused requests since the server's start.
     pub fn count(&self) -> u64 {
         self.0.total()
     }
@@ -83,7 +83,7 @@ impl WebhookContext {
 /// Context and body buffer of the webhook route.
 struct WebhookState {
     context: WebhookContext,
-    /// Includes bodies that wait to be written, so that it also bounds the writer's queue.
+    /// Buffer for request bodies. It includes bodies that wait to be written, so it also bounds the writer's queue.
     buffer: BodyBuffer,
 }
 
@@ -199,7 +199,7 @@ fn too_large() -> Response {
     )
 }
 
-/// Returns a 503. GitHub does not retry by itself; the sweep of its delivery log does.
+/// Returns a 503. GitHub does not retry by itself; the sweep of GitHub's delivery log finds the delivery later.
 fn retry_later(sentence: &str) -> Response {
     let mut response = text_response(StatusCode::SERVICE_UNAVAILABLE, sentence);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(WEBHOOK_RETRY_AFTER.as_secs()));

@@ -1,5 +1,5 @@
 //! `lld`: turns an issue into a low-level design. A second model family reviews it and a person approves it, unless the
-//! settings require no person after an APPROVED review.
+//! settings accept an APPROVED review without a person.
 //!
 //! [`LldWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the design format in
 //! [`documents::lld`](crate::documents::lld); `DesignDocument` connects the two. Only review and verdict gate lead to
@@ -30,7 +30,7 @@ use crate::{
 /// The workflow.
 pub struct LldWorkflow;
 
-/// Names of its settings and their defaults.
+/// Names and defaults of the workflow's settings.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     looks: true,
     ..WorkflowDefaults::for_document(LldWorkflow::NAME, "docs/lld/LLD-{issue}.md")

@@ -1,4 +1,4 @@
-//! The workflows. A new one needs a file here and three lines below.
+//! The workflows. A new workflow needs a file here and three lines below.
 
 pub mod implement;
 pub mod issue;
@@ -25,7 +25,7 @@ pub static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
     &implement::ImplementWorkflow,
 ];
 
-/// Settings of the workflows, in the same order.
+/// Settings of the workflows, in the order of [`ALL`].
 pub const TABLES: &[WorkflowDefaults] =
     &[route::TABLE, scout::TABLE, issue::TABLE, lld::TABLE, spec::TABLE, implement::TABLE];
 

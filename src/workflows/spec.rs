@@ -1,8 +1,8 @@
 //! `spec`: turns an approved design into an implementation spec, on the same branch and pull request.
 //!
 //! [`SpecWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the spec format in
-//! [`documents::spec`](crate::documents::spec). The gate comes before the review. If the settings turn it off, an
-//! APPROVED review publishes the spec: a spec executes nothing.
+//! [`documents::spec`](crate::documents::spec). The gate comes before the review. If the settings turn the gate off, an
+//! APPROVED review publishes the spec, because a spec executes nothing.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ use crate::{
 /// The workflow.
 pub struct SpecWorkflow;
 
-/// Names of its settings and their defaults.
+/// Names and defaults of the workflow's settings.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     asks_before: true,
     looks: true,
@@ -39,7 +39,7 @@ pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
 /// Artifact that the spec builds on.
 const DESIGN: &str = "lld";
 
-/// Maximum files that a design may change: the spec has an excerpt of each, and people have to read it.
+/// Maximum files that a design may change. The spec has an excerpt of each file, and people have to read all of them.
 const MOST_FILES: usize = 60;
 
 /// The steps.
@@ -183,14 +183,14 @@ fn next_step(at: SpecStep, exit: &StepResult) -> Option<SpecStep> {
 
 #[derive(Default)]
 struct SpecDocument {
-    /// The approved design; empty before it was loaded.
+    /// The approved design; empty until it is loaded.
     design: String,
     /// File contents at the base commit.
     texts: BTreeMap<String, String>,
 }
 
 impl SpecDocument {
-    /// Checks that the design still fits the code. Otherwise no draft could be right, so none is paid for.
+    /// Checks that the design still fits the code. Otherwise no draft could be right, so no model is called.
     async fn require_design_fits(&self, s: &StageState, cx: &StepContext) -> Result<StepResult, StepError> {
         let files = self.files_to_change().len();
         if files > MOST_FILES {

@@ -1,6 +1,6 @@
 //! Several servers share one Postgres. At random the test kills, freezes and disconnects servers, and once fails over
-//! the database. GitHub must end as with one undisturbed server, and a server that lost a run's lease must write
-//! nothing.
+//! the database. The final state on GitHub must be that of one undisturbed server. A server that lost a run's lease
+//! must write nothing.
 
 use std::{
     fs,
@@ -37,7 +37,7 @@ const LEASE: Duration = Duration::from_secs(8);
 /// Time the models take for a response, long enough that some kills hit a call.
 const MODEL_DELAY: Duration = Duration::from_millis(1000);
 
-/// Kinds of faults.
+/// Faults that the test injects.
 const KINDS: [&str; 4] = ["cut", "kill", "freeze", "database failover instead of a fault of"];
 
 /// Amount of work, and number of faults.
@@ -48,7 +48,7 @@ struct Size {
     faults: usize,
 }
 
-/// SQL that records each write with the server that made it and the node that held the run at that moment. Each
+/// SQL that records each write with the server that made it and the node that had claimed the run at that moment. Each
 /// server connects with its own role.
 const HISTORY: &str = "
     CREATE TABLE public.history (by TEXT, what TEXT, run TEXT, visit BIGINT, holder BIGINT);
@@ -72,7 +72,7 @@ const HISTORY: &str = "
     CREATE TRIGGER saved AFTER UPDATE ON countersign.all_run FOR EACH ROW
         WHEN (NEW.visit <> OLD.visit OR NEW.state <> OLD.state) EXECUTE FUNCTION public.saved();";
 
-/// Query for journal entries and checkpoints written by a server that did not hold the run.
+/// Query for journal entries and checkpoints written by a server that had not claimed the run.
 const WRITES_WITHOUT_LEASE: &str = "
     SELECT history.by || ' wrote ' || what || ' of run ' || run || ', visit ' || visit || ', held by '
         || COALESCE(process.by || ' as node ' || holder, 'nobody')
@@ -97,7 +97,7 @@ struct Server {
 }
 
 impl Site {
-    /// Returns `None` if Postgres is not installed, which is printed.
+    /// Sets up database, hub and servers. Prints a note and returns `None` if Postgres is not installed.
     fn open(runtime: &Runtime, models: &Models, key: &str, servers: usize, size: Size) -> Option<Self> {
         let pair = Pair::start()?;
         let setup = async {
@@ -157,7 +157,7 @@ impl Site {
         Some(site)
     }
 
-    /// Each repository has its own owner, so that no run waits for another to write to GitHub.
+    /// Creates the issues. Each repository has its own owner, so that no run waits while another writes to GitHub.
     fn create_threads(hub: &Hub, known: &Known, size: Size) -> (Vec<(RepoId, IssueNo)>, Vec<InstallationId>) {
         let sample = embedded_sample();
         let (title, body) = &sample.issues[0];
@@ -183,7 +183,7 @@ impl Site {
         Running::start(&mut countersign(&["serve", "--config", &self.servers[number].config]))
     }
 
-    /// Connects to whichever database accepts writes.
+    /// Connects to the database that accepts writes.
     fn database(&self) -> Client {
         self.pair
             .address("countersign")
@@ -194,7 +194,8 @@ impl Site {
             .unwrap()
     }
 
-    /// Counts unfinished runs: a run does more after its last comment.
+    /// Counts unfinished runs. GitHub does not show when a run is finished, because the run continues after its last
+    /// comment.
     fn runs_left(&self) -> i64 {
         let sql =
             "SELECT COUNT(*) FROM countersign.all_run WHERE status NOT IN ('done', 'failed', 'stopped')";
@@ -215,7 +216,7 @@ impl Site {
         usize::try_from(row.get::<_, i64>(0)).unwrap()
     }
 
-    /// Plays people and GitHub and injects faults until every thread is finished. Returns the number of calls that
+    /// Acts as people and GitHub, and injects faults, until every thread is finished. Returns the number of calls that
     /// may have been lost.
     fn live(&mut self, random: &mut Random, faults: usize) -> usize {
         let begun = Instant::now();

@@ -26,8 +26,8 @@ use crate::{
     world::World,
 };
 
-/// Commits between two disk failures. The number divides no pattern of a run, so that the failures hit different
-/// moments.
+/// Number of commits between two disk failures. It divides the length of no pattern in a run, so that the failures hit
+/// different moments.
 const COMMITS_PER_FAILURE: usize = 23;
 
 /// Length of a failure, in ticks of one second each.
@@ -85,7 +85,7 @@ fn runs_finish_on_a_disk_that_keeps_failing() {
     });
 }
 
-/// Postgres on a disk that is really full: a comment too long for the free space of its pages is refused.
+/// Fills the disk of Postgres completely, so that a comment too long for the free space of its pages is refused.
 #[test]
 fn run_finishes_after_the_postgres_disk_was_full() {
     let Some(address) = postgres::database_on_a_small_disk() else { return };

@@ -29,7 +29,8 @@ use crate::{
     world::{Known, SECRET, World, without_toys},
 };
 
-/// Time from a start to its kill. A boot takes part of the shortest time, and a whole design several of the longest.
+/// Shortest time from a start to its kill, longer than a boot takes. `LONGEST` is the longest time; a whole design
+/// takes several times as long.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(900);
 
@@ -83,7 +84,7 @@ impl Site {
         TcpStream::connect(address.as_slice()).is_ok()
     }
 
-    /// Plays people and GitHub during the life of one server process. Returns whether the scenario is finished.
+    /// Acts as people and GitHub during the life of one server process. Returns whether the scenario is finished.
     async fn run_server_once(&self, scenario: &Scenario, until: Option<Duration>) -> bool {
         let mut bot = self.serve();
         let born = Instant::now();
@@ -194,7 +195,7 @@ fn run_ends_as_if_not_killed_after_random_kills() {
     ));
 }
 
-/// The drafter and a grandchild in its own session outlive a killed server. The next server must end both.
+/// The drafter and a grandchild in its own session outlive a killed server. The next server must end both processes.
 #[test]
 fn next_server_ends_only_orphans_of_the_killed_one() {
     let models = Models::hanging();

@@ -1,5 +1,5 @@
-//! The crash matrix. One run of each scenario is copied after each commit, write, call and act, as a kill would leave
-//! it. Each copy is resumed on its own and compared with the run that was not killed.
+//! The crash matrix. One run of each scenario is copied after each commit, write, call and act, in the state that a
+//! kill would leave. Each copy is resumed on its own and compared with the run that was not killed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,7 +52,7 @@ pub(crate) struct Resumed {
     /// Number of paid calls before and after the kill.
     calls: usize,
     pub(crate) totals: LedgerTotals,
-    /// Spending error at the kill or at the end.
+    /// Spending error found at the kill or at the end.
     overspent: Option<String>,
     /// Input tokens the ledger should have: those recorded at the kill, and those of the calls since.
     read: u64,
@@ -83,8 +83,8 @@ impl LedgerTotals {
         }
     }
 
-    /// Describes how the totals differ from the calls the models received, which read `read` tokens as far as is
-    /// known.
+    /// Describes how the totals differ from the calls the models received. `read` is the number of input tokens that
+    /// these calls are known to have used.
     pub(crate) fn mismatch(&self, calls_made: usize, read: u64) -> Option<String> {
         let Self { settled, lost, reserved, .. } = *self;
         let right = (settled..=settled + lost).contains(&calls_made) && reserved == 0 && self.read == read;
@@ -169,7 +169,7 @@ pub(crate) fn setting(models: &Models, key: &str) -> Setting {
     Setting { models, toml, env, toys: true, ..Setting::default() }
 }
 
-/// The same with the scenario's budget, and on this Postgres database if one is given.
+/// Like [`world`], but with the scenario's budget, and on this Postgres database if one is given.
 pub(crate) async fn capped_world(
     scenario: &Scenario,
     (models, key): (&Models, &str),
@@ -274,7 +274,8 @@ pub(crate) fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
 }
 
 impl Baseline {
-    /// Describes how another run of the scenario differs from this one, or that it made more calls than were lost.
+    /// Describes how another run of the scenario differs from this one, or that it made more additional calls than were
+    /// lost.
     pub(crate) fn differs(&self, seen: &str, calls: usize, lost: usize) -> Option<String> {
         if calls < self.calls || calls > self.calls + lost {
             return Some(format!("{calls} paid calls, {lost} of them lost, instead of {}", self.calls));
@@ -306,11 +307,11 @@ fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc
     all
 }
 
-/// A sample resumes one of this many kept points.
+/// Without `COUNTERSIGN_TESTS=all`, one in this many kept points is resumed.
 const RESUME_ONE_IN: usize = 12;
 
-/// Kills the scenario at one commit in `step`, starting with a random one, and at every other kept moment. Resumes
-/// only a sample of these unless `COUNTERSIGN_TESTS=all`.
+/// Kills the scenario at every `step`th commit, starting with a random one, and at all kept moments that are not
+/// commits. Resumes only a sample of the copies unless `COUNTERSIGN_TESTS=all`.
 fn check_kills(scenario: &'static Scenario, step: usize) {
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));

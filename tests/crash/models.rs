@@ -1,5 +1,5 @@
-//! Two paid models that count every call on arrival. A response depends on the prompt alone, so a retry gets the
-//! same.
+//! Two paid models that count every call on arrival. A response depends only on the prompt, so a retry gets the same
+//! response.
 
 use std::{
     collections::HashMap,
@@ -132,7 +132,7 @@ impl Models {
     }
 
     /// Lines of `countersign.toml` that make a world use these models. The drafter's calls are counted below the
-    /// world's own data directory, so a copy of the world starts with the calls up to then.
+    /// world's own data directory, so a copy of the world starts with the count at that moment.
     pub(crate) fn toml(&self) -> String {
         format!(
             "[providers.claude]\npath = {:?}\nbase_url = \"{1}\"\n[providers.gemini]\nbase_url = \"{1}\"\n",
@@ -162,7 +162,8 @@ impl Models {
     }
 }
 
-/// Directory of the drafter's program. The sandbox lets npm packages read neighbouring files.
+/// Directory of the drafter's program, laid out as an npm package, because the sandbox lets npm packages read
+/// neighbouring files.
 fn package(drafter: &tempfile::TempDir) -> PathBuf {
     drafter.path().join("node_modules")
 }

@@ -25,7 +25,7 @@ use crate::{
     world::{World, directory},
 };
 
-/// Kinds of moments to kill at; each kind is counted separately.
+/// Types of moments to kill at; moments are numbered separately for each type.
 const KINDS: [&str; 3] = ["commit", "write to GitHub", "call"];
 
 fn kind_of(moment: &Moment) -> Option<usize> {
@@ -38,7 +38,7 @@ fn kind_of(moment: &Moment) -> Option<usize> {
 }
 
 /// Plays a scenario in a new database and kills it at this moment of this kind. Returns `None` if the run finished
-/// before.
+/// before that moment.
 fn killed_at(
     (kind, moment): (usize, usize),
     scenario: &'static Scenario,
@@ -108,7 +108,7 @@ fn kill(
     }
 }
 
-/// With `COUNTERSIGN_TESTS=all`, one moment of this many is killed. Each takes a run of some seconds.
+/// With `COUNTERSIGN_TESTS=all`, one in this many moments is killed, because each kill needs a run of some seconds.
 const ONE_IN: usize = 8;
 
 /// Kills the scenario at this many commits, one write and one call. With `COUNTERSIGN_TESTS=all` it kills at evenly

@@ -1,5 +1,6 @@
-//! Points to kill the bot at: after each commit, after each write GitHub accepted, during each paid call, and between
-//! a person's act and the bot's first event of it. At each point the data are copied as a kill would leave them.
+//! Points to kill the bot at: after each commit, after each write GitHub accepted, during each paid call, and between a
+//! person's act and the first event by which the bot learns of it. At each point the data are copied as a kill would
+//! leave them.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +27,7 @@ use crate::{
 pub(crate) enum Moment {
     /// A commit to this database.
     Commit(String),
-    /// GitHub applied this write, and its response is not read yet.
+    /// A write that GitHub applied and whose response is not read yet.
     Write(String),
     /// A model received a call.
     Call,
@@ -48,7 +49,7 @@ pub(crate) struct Point {
     /// Input tokens of these calls in the ledger on disk.
     pub(crate) settled: u64,
     pub(crate) known: Known,
-    /// Address of its hub, which appears in texts.
+    /// Address of the world's hub, which appears in comments and documents.
     pub(crate) address: String,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Point {
 pub(crate) struct Sample {
     pub(crate) first: usize,
     pub(crate) step: usize,
-    /// Only runs of this workflow are copied, not those before it.
+    /// Only runs of this workflow are copied; runs of earlier workflows are not.
     pub(crate) workflow: &'static str,
     /// Steps, as stored, to restrict the copies to. Empty means all.
     pub(crate) within: &'static [&'static str],
@@ -66,7 +67,7 @@ pub(crate) struct Sample {
 
 /// Copies a world at the selected moments.
 pub(crate) struct Recorder {
-    /// `None` after the end.
+    /// `None` after recording has ended.
     source: Mutex<Option<Source>>,
     seen: AtomicUsize,
     steps: Mutex<BTreeSet<String>>,
@@ -106,8 +107,8 @@ pub(crate) fn watch(
 }
 
 impl Source {
-    /// Returns the run's step, the input tokens of all recorded calls, and the run's workflow. The run is a live one
-    /// of this workflow, or else the newest.
+    /// Returns the run's step, the input tokens of all recorded calls, and the run's workflow. Chooses the live run of
+    /// this workflow, or else the newest run.
     fn current_run(&self, workflow: &str) -> Option<(String, i64, String)> {
         let file = self.bot.join(format!("data/repos/{}/checkpoints.db", self.known.repo));
         let database = rusqlite::Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;

@@ -115,7 +115,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
-/// Scenario that runs tests, which takes seconds for each moment. Its repository has a single function.
+/// Scenario that runs tests, so each moment takes seconds. Its repository has a single function.
 pub(crate) const CODE: Scenario = Scenario {
     workflow: "implement",
     name: "from an approved spec to code",
@@ -134,7 +134,7 @@ pub(crate) const CODE: Scenario = Scenario {
     end: "implement: done",
 };
 
-/// Documents that are published differently: to another target, as several files, or without a gate.
+/// Scenarios whose documents are published differently: to another target, as several files, or without a gate.
 pub(crate) const OTHERWISE: &[Scenario] = &[
     Scenario {
         workflow: "issue",
@@ -219,7 +219,8 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
     },
 ];
 
-/// The comment that shows the wait appears before the run really waits; only a waiting run replies to this command.
+/// Command that only a waiting run replies to. The test needs it because the comment that announces the wait appears
+/// before the run waits.
 const ASKS_WHETHER_IT_WAITS: Act = Act {
     what: "max says something for which there is no gate",
     done: |t| t.has_commented("max", "/override"),
@@ -265,7 +266,7 @@ const CI_FAILS: Act = Act {
     },
 };
 
-/// A review that may cost more than the run's budget.
+/// Scenario with a review that may cost more than the run's budget.
 pub(crate) const PAUSED: Scenario = Scenario {
     workflow: "lld",
     name: "paused at its cap",

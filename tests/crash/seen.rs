@@ -49,8 +49,8 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     out
 }
 
-/// Returns everything GitHub shows of a repository whose runs ran in parallel. Numbers that depend on their order are
-/// replaced, and so are the `numbered` runs and audit hashes.
+/// Returns everything GitHub shows of a repository whose runs ran in parallel. Numbers that depend on the runs' order
+/// are replaced, and so are the `numbered` runs and audit hashes.
 pub(crate) fn repository(hub: &Hub, repo: RepoId, numbered: &[(String, String)]) -> String {
     let mut issues: Vec<_> = (1..).map(IssueNo).map_while(|number| hub.issue(repo, number)).collect();
     // A reaction that fails is not retried.

@@ -1,5 +1,5 @@
-//! Random sequences of acts by people and GitHub. Some invariants always hold, and a bot that was killed in between
-//! ends in the same state as one that was not.
+//! Random sequences of acts by people and GitHub. Invariants must hold at the end of each, and a bot that was killed in
+//! between must reach the same state as one that was not.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ use crate::{
     world::{Known, SECRET, Setting, World, directory},
 };
 
-/// One act. Acts that are impossible at the time are skipped when they are executed.
+/// One act. Acts that are impossible when their turn comes are skipped.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Label(&'static str, &'static str),
@@ -62,7 +62,7 @@ enum Words {
     Approve,
 }
 
-/// Progress of time and bot after an act.
+/// Progress of time and the bot after an act, before the next one.
 #[derive(Debug, Clone, Copy)]
 enum Then {
     Nothing,
@@ -205,7 +205,7 @@ impl World {
         drop(apply_act(&self.hub, (self.repo, self.issue, self.installation), act, &self.line()));
     }
 
-    /// Approve command of the newest gate, or one with a wrong hash without a gate.
+    /// Approve command of the newest gate. Without a gate, an approve command with a wrong hash.
     fn line(&self) -> String {
         let comments = self.view().comments;
         let ours = comments.iter().rev().filter(|c| c.author == BOT);
@@ -279,7 +279,7 @@ fn missing(what: &str) -> HubError {
     HubError::Missing(what.to_owned())
 }
 
-/// Comments of this person as first posted. Text edited in later does not count.
+/// Comments of this person as first posted; text added by later edits is ignored.
 fn posted_comments(hub: &Hub, login: &str) -> Vec<String> {
     let created = |d: &HubDelivery| d.event == "issue_comment" && d.action.as_deref() == Some("created");
     let events = hub.deliveries().into_iter().filter(created).filter_map(|d| hub.delivery_body(&d.guid));

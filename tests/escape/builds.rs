@@ -9,7 +9,7 @@ use crate::{
 
 struct Build {
     name: &'static str,
-    /// Program that runs the attack. Without it the row is skipped.
+    /// Program that the attack needs. If it is not installed, the row is skipped.
     needs: &'static str,
     files: &'static [(&'static str, &'static str)],
 }

@@ -1,6 +1,6 @@
-//! Escape attempts of untrusted code: each row in each sandbox level, as root and as an ordinary user. After each
-//! attempt everything outside must be unchanged, no outside listener contacted, and no process left running.
-//! `COUNTERSIGN_TEST_SANDBOX` turns a skipped test into a failure.
+//! Escape attempts of untrusted code. Each attempt (a row) runs in each cell: a sandbox level, as root or as an
+//! ordinary user. After each attempt everything outside must be unchanged, no outside listener contacted, and no
+//! process left running. `COUNTERSIGN_TEST_SANDBOX` turns a skipped test into a failure.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
@@ -141,8 +141,8 @@ fn basic_level_as_the_servers_own_user_is_refused() {
     assert_eq!(result.err.lines().count(), 1, "{}", result.err);
 }
 
-/// Kills or terminates the server while a daemon of a command runs. In the basic level the next server ends the
-/// daemon that a killed one left.
+/// Kills or terminates the server while a daemon of a command runs. In the basic level, the next server kills the
+/// daemon that a killed server left running.
 #[test]
 fn killed_server_leaves_no_process_running() {
     let daemon = "perl -MPOSIX -e 'exit if fork; setsid(); exit if fork; %ENV = (); exec {\"sleep\"} \"{mark}\", 600'; sleep 60";
@@ -161,7 +161,7 @@ fn killed_server_leaves_no_process_running() {
     }
 }
 
-/// Even a daemon that emptied its environment belongs to its command as long as that runs.
+/// A daemon that emptied its environment still belongs to its command as long as the command runs.
 #[test]
 fn daemon_lives_as_long_as_its_command() {
     let script = "perl -MPOSIX -e 'exit if fork; setsid(); exit if fork; open(my $f, \">\", \"pid\"); print $f $$; close $f; \
@@ -174,7 +174,8 @@ fn daemon_lives_as_long_as_its_command() {
     }
 }
 
-/// If the server is not root, a command can make its own files unreadable for the server's disk count.
+/// If the server is not root, a command can make its own files unreadable, so that the server cannot count their disk
+/// usage.
 #[test]
 fn unreadable_directory_counts_as_over_the_disk_limit() {
     let script = "mkdir hidden; : >hidden/own; chmod 300 hidden; sleep 600; echo not seen";
@@ -231,8 +232,8 @@ fn symlinks_and_system_directories_are_not_writable() {
     }
 }
 
-/// Root lends its directory to the command's user. It refuses files of another owner, because a killed server could
-/// not give them back.
+/// Root gives its directory temporarily to the command's user. It refuses files of another owner, because a killed
+/// server could not give them back.
 #[test]
 fn tree_with_files_of_another_owner_is_refused() {
     for cell in cells().into_iter().filter(|cell| cell.user == 0) {
@@ -255,7 +256,7 @@ fn tree_with_files_of_another_owner_is_refused() {
     }
 }
 
-/// A tree deeper than the longest path is still counted, and its owner gets it back.
+/// A tree deeper than the maximum path length is counted, or its command is ended, and its owner gets the tree back.
 #[test]
 fn very_deep_tree_is_handled() {
     let script =
@@ -326,7 +327,7 @@ fn proxy_reaches_only_the_named_hosts() {
     }
 }
 
-/// `countersign within` is internal.
+/// `countersign within` is internal, so it refuses to run when a user calls it.
 #[test]
 fn within_command_refuses_to_run_by_hand() {
     let output = countersign().arg("within").output().unwrap();

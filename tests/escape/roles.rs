@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{NOBODY, own_user, skip, world::CANARY};
 
-/// Expected tools of each role, copied from the project that had the idea.
+/// Expected tools of each role, copied from the project that the idea comes from.
 const TABLE: [(&str, &str); 10] = [
     ("architect", "typecheck read list search count"),
     ("implementer", "typecheck lint format read list search write"),
@@ -67,7 +67,7 @@ const FILES: [(&str, &str); 4] = [
 const SPEC: &str = "# 1 - Implementation: One\n\n## Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
                     | `src/lib.rs` | Modify | x |\n| `src/new.rs` | Add | x |\n";
 
-/// Repository with a secret next to it and one inside, and the executor that reads it.
+/// Repository with a secret next to it and one inside, and the executor that reads the repository.
 struct ToolSetup {
     place: TempDir,
     sandbox: Sandbox,
@@ -145,7 +145,7 @@ impl ToolSetup {
         executor.run_calls(role, &requests).await.unwrap()
     }
 
-    /// Returns the deviations from the table.
+    /// Returns the deviations from [`TABLE`].
     async fn wrong(&self, roles: &[AgentRole]) -> Vec<String> {
         let mut wrong = Vec::new();
         let loopback = format!("http://{}/", self.outside.local_addr().unwrap());
@@ -170,8 +170,8 @@ impl ToolSetup {
     }
 }
 
-/// Returns whether the output contains the text. If this user cannot run the machine's toolchain, it is enough that
-/// the sandbox's shell looked for it.
+/// Returns whether the output contains the text. If this user cannot run the machine's toolchain, it is enough that the
+/// sandbox's shell searched for the toolchain.
 fn output_contains(output: &str, what: &str) -> bool {
     let closed = own_user() != 0 && output.contains("cargo: not found");
     if closed {
@@ -283,7 +283,7 @@ async fn escape_attempts_are_refused_for_every_role() {
     Box::pin(check_escape_attempts()).await;
 }
 
-/// Module in the repository with the name of the tool that would check it.
+/// Python module in the repository that has the same name as the tool that checks the repository.
 const FAKE_MODULE: &str = "import sys\nsys.exit('stands in')\n";
 
 /// Fake programs for two other kinds of repositories. Each fails unless it is called as expected.

@@ -4,7 +4,7 @@ pub(crate) struct Row {
     pub(crate) what: &'static str,
     pub(crate) script: &'static str,
     pub(crate) flags: &'static [&'static str],
-    /// Texts that the output must contain in the full level.
+    /// Texts that the output must contain at the full sandbox level.
     pub(crate) full: &'static [&'static str],
     pub(crate) basic: &'static [&'static str],
 }
@@ -32,7 +32,7 @@ const ABSENT: &str = "No such file or directory";
 const DENIED: &str = "Permission denied";
 const REFUSED: &str = "Operation not permitted";
 
-/// System call numbers depend on the processor architecture.
+/// Returns the system call number for this processor architecture.
 macro_rules! calls {
     ($x86:literal, $others:literal) => {
         if cfg!(target_arch = "x86_64") { $x86 } else { $others }
@@ -226,7 +226,7 @@ pub(crate) const TOGETHER: &[Row] = &[
     ),
 ];
 
-/// Attempts that end the run; each gets its own.
+/// Attempts that end the run, so that each gets its own run.
 pub(crate) const ALONE: &[Row] = &[
     limited(
         "forks without end",

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::{Cell, own_user};
 
-/// Secret in the server's environment and in each of its files.
+/// Secret in the server's environment and in each file that the server keeps.
 pub(crate) const CANARY: &str = "canary-in-the-coal-mine";
 
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -177,7 +177,7 @@ impl World {
         command
     }
 
-    /// Lists everything outside that changed or was reached.
+    /// Lists everything outside the sandbox that changed or was reached.
     pub(crate) fn violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let after = state(&self.home());
@@ -217,7 +217,7 @@ impl World {
         wrong
     }
 
-    /// Processes named after this world.
+    /// Returns the processes named after this world that still run.
     pub(crate) fn leftover_processes(&self) -> Vec<String> {
         let entries = fs::read_dir("/proc").unwrap().flatten();
         let named = entries.filter_map(|entry| {

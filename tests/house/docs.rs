@@ -120,7 +120,7 @@ struct Block<'a> {
     text: String,
 }
 
-/// Fenced blocks of a page, and the inline code outside of them.
+/// Returns the fenced blocks of a page, and the inline code outside of them.
 fn code(markdown: &str) -> (Vec<Block<'_>>, Vec<&str>) {
     let (mut blocks, mut inline): (Vec<Block<'_>>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut inside = false;
@@ -336,7 +336,7 @@ fn debug_text(settings: &Settings) -> String {
     format!("{settings:?}").replace(directory, "")
 }
 
-/// All settings listed on the pages, as one file.
+/// All settings listed on the documentation pages, as one file.
 fn listed_settings() -> String {
     let pages = pages();
     let listing = pages.iter().filter(|(_, text)| text.contains(SETTINGS.0));

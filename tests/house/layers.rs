@@ -1,5 +1,5 @@
 //! Checks that a module uses only modules of lower layers. It reads tokens, so it sees every form: `use` lines and
-//! their braces, full paths, re-exports, macros, attributes, and `super` out of the own top-level module.
+//! their braces, full paths, re-exports, macros, attributes, and `super` paths that leave the top-level module.
 //!
 //! Paths in doc comments are not checked: a link may point to a higher layer.
 
@@ -36,7 +36,7 @@ const LAYERS: &[&[&str]] = &[
     &["main"],
 ];
 
-/// Module in no layer: the small GitHub and the bot must not know each other.
+/// Module in no layer: the imitation of GitHub and the bot must not use each other.
 const SEPARATE: &str = "localhub";
 const SEPARATE_MAY_USE: &[&str] = &["types"];
 const MAY_USE_SEPARATE: &[&str] = &["cli"];
@@ -78,7 +78,7 @@ enum Target {
     Module(String),
     /// Root of the crate, through which every module could be reached.
     Root,
-    /// Another crate, or a name already in scope that was checked where it was imported.
+    /// Another crate, or a name in scope whose import was already checked.
     Elsewhere,
 }
 
@@ -142,7 +142,7 @@ impl Reader {
         tokens.parse_str(text).or_else(|error| if read { Ok(()) } else { Err(error) })
     }
 
-    /// `before` is the path in front of a brace.
+    /// Reads tokens. `before` is the path in front of a brace, if the tokens are inside one.
     fn tokens(&mut self, before: &[String], mut cursor: Cursor) {
         while !cursor.eof() {
             if let Some((name, inside, after)) = module(cursor) {
@@ -208,7 +208,7 @@ impl Reader {
         cursor
     }
 
-    /// serde and others take paths in string literals.
+    /// Reads a string literal as a path, because attributes such as serde's take paths in strings.
     fn quoted(&mut self, literal: &str) {
         let inside = literal.trim_matches(['r', '#', '"']);
         if self.in_attribute && literal.ends_with(['"', '#']) && inside.contains("::") {
@@ -281,7 +281,7 @@ fn check_lib(file: &syn::File) -> Vec<String> {
     if other_items == 0 { Vec::new() } else { vec![message] }
 }
 
-/// Compares the table with the modules in `src/`.
+/// Compares [`LAYERS`] with the modules in `src/`.
 fn unlisted(modules: &BTreeSet<String>) -> Vec<String> {
     let listed: BTreeSet<String> =
         LAYERS.iter().copied().flatten().copied().chain([SEPARATE]).map(str::to_owned).collect();

@@ -69,7 +69,8 @@ fn compose_file_has_two_nodes_and_their_database() {
     assert!(read_file("packaging/README.md").contains(&format!("`{}`", secret.trim_start_matches("./"))));
 }
 
-/// Files the build reads in addition to the code. If the context lacks one, only building the image fails.
+/// Tests that the Docker context has the files that the build reads in addition to the code. A missing file would break
+/// only the image build.
 #[test]
 fn docker_context_has_all_build_inputs() {
     let ignored = read_file("packaging/Dockerfile.dockerignore");

@@ -1,5 +1,5 @@
-//! Postgres for tests: the installed server, started once per process on a free loopback port in a temporary
-//! directory. It ends with the process that started it.
+//! Postgres for tests: the installed server, started once per process on a free loopback port in a temporary directory.
+//! The server is stopped when the process that started it exits.
 
 use std::{
     fs,
@@ -38,7 +38,7 @@ $new -subj /CN=authority -keyout authority.key -out authority.crt &&
 $new -CA authority.crt -CAkey authority.key -subj /CN=localhost -addext subjectAltName=DNS:localhost \
     -addext basicConstraints=critical,CA:FALSE -keyout data/server.key -out data/server.crt";
 
-/// Role that needs a password. The test that uses it creates it.
+/// Role that needs a password. The test that uses the role creates it.
 pub(super) const GUARDED: &str = "guarded";
 
 /// Address of a new database, or `None` if Postgres is not installed.
@@ -46,8 +46,8 @@ pub(super) fn database() -> Option<String> {
     create_database("")
 }
 
-/// Address of a new database on a private disk of 24 MB. `None` also if the disk cannot be created, which only root
-/// can.
+/// Address of a new database on a private disk of 24 MB. `None` if Postgres is not installed or the disk cannot be
+/// created, which needs root.
 pub(super) fn database_on_a_small_disk() -> Option<String> {
     static SMALL: OnceLock<bool> = OnceLock::new();
     let server = database()?;
@@ -221,7 +221,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Starts the server, which runs until this process ends or it is stopped.
+    /// Starts the server, which runs until it is stopped or this process exits.
     fn serve(&self, data: &str, port: u16) {
         let mut server = self.as_owner("postgres");
         server.args(["-D", data, "-p", &port.to_string(), "-k", "", "-c", "listen_addresses=127.0.0.1"]);

@@ -30,7 +30,7 @@ pub(crate) enum Behaviour {
     Structured(Value),
     /// Error status, error type and `Retry-After` in seconds.
     Error(u16, &'static str, Option<u32>),
-    /// The given text.
+    /// Response with this text.
     Says(&'static str),
     MaxTokens,
     Refusal,

@@ -62,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// Makes one call with each binary against an API with this behaviour. Empty if there are no binaries.
+/// Makes one call with each binary against an API with this behaviour. Returns an empty list if there are no binaries.
 async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut ModelCall)) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for binary in binaries(BINARIES, test) {
@@ -138,7 +138,7 @@ async fn truncated_empty_or_refused_response_is_an_error() {
     }
 }
 
-/// The program retries without a stream; all that matters here is that no partial response gets through.
+/// The program retries without a stream. This test checks only that no partial response gets through.
 #[tokio::test]
 async fn broken_stream_is_retried() {
     for behaviour in [Behaviour::Cut, Behaviour::GivesUp] {

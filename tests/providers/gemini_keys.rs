@@ -55,7 +55,7 @@ struct Api {
     /// Answer by key; other keys get a good answer.
     answers: Mutex<HashMap<String, Answer>>,
     requested_keys: Mutex<Vec<String>>,
-    /// Clock to move with each answer, and the seconds to move it by.
+    /// Clock to move at each answer, and the number of seconds to move it.
     takes: Mutex<Option<(Arc<ManualClock>, u64)>>,
 }
 

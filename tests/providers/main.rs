@@ -83,8 +83,8 @@ fn providers(settings: &ModelSettings) -> ModelProviders {
     ModelProviders::new(settings, Arc::new(SystemClock)).unwrap()
 }
 
-/// Clock that runs 1000 times faster. A sleep of at most the given duration is shortened to match; a longer sleep
-/// takes its real time, so that a slow machine never ends it too early.
+/// Clock that runs 1000 times faster. A sleep of at most this duration is shortened to match. A longer sleep takes its
+/// real time, so that a slow machine never ends the sleep too early.
 struct FastClock(Duration);
 
 impl Clock for FastClock {
@@ -97,7 +97,8 @@ impl Clock for FastClock {
     }
 }
 
-/// Clock whose time never moves, so that a reported wait equals the wait the service gave. Sleeps take real time.
+/// Clock whose time never moves, so that a reported wait equals the wait that the service requested. Sleeps take real
+/// time.
 struct FixedClock;
 
 impl Clock for FixedClock {
@@ -127,7 +128,8 @@ async fn ask_with_clock(
     provider.call(&call, &CancellationToken::new()).await
 }
 
-/// Asserts that the provider measures both timeouts by the given clock: no response at all, and a stalled response.
+/// Asserts that the provider measures both timeouts by the clock it was passed: for no response at all, and for a
+/// stalled response.
 async fn assert_timeouts_use_clock(spec: &str, hanging: &ModelSettings, stalling: &ModelSettings) {
     let mut call = question("any");
     call.deadline = Duration::from_secs(200);

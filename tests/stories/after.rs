@@ -112,7 +112,7 @@ impl World {
         self.checks();
     }
 
-    /// Returns the text of this kind that prompts hold in addition to the issue.
+    /// Returns the background text of this kind that prompts contain in addition to the issue.
     async fn context_text(&self, kind: &str) -> String {
         let db = self.app.store.repository_database(self.repo).await.unwrap();
         let state = db.run(self.run().await.unwrap().id).await.unwrap().unwrap().state;
@@ -123,7 +123,8 @@ impl World {
         String::from_utf8(db.get_document(hash).await.unwrap()).unwrap()
     }
 
-    /// Sends signed CI events about other commits, forks and apps; asserts that each gets a 202 and none causes a read.
+    /// Sends signed CI events about other commits, forks and apps. Asserts that each gets a 202 and that none makes the
+    /// run read the pull request.
     async fn assert_foreign_ci_ignored(&mut self, head: &Oid) {
         let looks = |w: &Self| w.hub.requests().iter().filter(|r| r.path.ends_with("/pulls/2")).count();
         let before = looks(self);

@@ -262,7 +262,7 @@ async fn gate_shows_a_diff_of_a_persons_edit() {
     w.pull();
 }
 
-/// Each invalid answer gets a reaction or one comment, and the run does not move.
+/// Each invalid answer gets a reaction or one comment, and does not change the run.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn invalid_gate_answers_change_nothing() {
@@ -310,7 +310,7 @@ async fn invalid_gate_answers_change_nothing() {
     assert_eq!(w.hub.pulls(w.repo).len(), 1);
 }
 
-/// Replies by mail programs that quote the gate without a marker before its lines.
+/// Mail replies that quote the gate's lines without a quote marker before them.
 fn quoting_mails(line: &str) -> [String; 2] {
     let quoted = format!(
         "To accept it, someone with write access writes:\n\n{line}\n\nTo send it back to the drafter instead: /revise TEXT.\n"

@@ -1,4 +1,5 @@
-//! Commits by others on a design's branch: people have to see them, and they never count as the bot's.
+//! Commits by other people on a design's branch: people have to see them, and they are never treated as the bot's
+//! commits.
 
 use std::process::Command;
 

@@ -25,7 +25,7 @@ enum Move {
     /// Pastes the line of the newest gate.
     Approve(&'static str),
     Review(&'static str, &'static str),
-    /// A job with this conclusion, of our repository or (`true`) of a fork.
+    /// A job with this conclusion, of our repository, or of a fork if `true`.
     Job(&'static str, bool),
     /// Commits this file to the default branch.
     Base(&'static str),
@@ -221,7 +221,8 @@ impl World {
         };
     }
 
-    /// Settles until the run is not `Waiting`, for at most 400 rounds: it may wait for an event that never comes.
+    /// Settles until the run is not `Waiting`, for at most 400 rounds, because the run may wait for an event that never
+    /// comes.
     async fn wait_until_idle(&mut self) {
         self.settle().await;
         for _ in 0..400 {

@@ -28,7 +28,7 @@ const FOCUSED_ELEMENT: &str = "const one = document.activeElement; \
      return [one.tagName + ' ' + (one.href || one.innerText || one.name), \
      one.matches('a[href], button, select, summary, input, .scroll'), one.matches('.skip:focus')]";
 
-/// Script that returns by how many pixels the content is wider than the page.
+/// Script that returns the number of pixels by which the content is wider than the page.
 const OVERFLOW: &str = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
 
 struct Chromium {
@@ -39,7 +39,7 @@ struct Chromium {
 }
 
 impl Chromium {
-    /// Returns `None` if chromedriver is missing and `COUNTERSIGN_TEST_CHROMIUM` does not demand it.
+    /// Starts a browser. Returns `None` if chromedriver is missing and `COUNTERSIGN_TEST_CHROMIUM` does not demand it.
     async fn start() -> Option<Self> {
         let named = std::env::var("COUNTERSIGN_TEST_CHROMIUM").ok();
         let driver =

@@ -1,4 +1,4 @@
-//! A server that cannot call its models: it starts, says what is missing, and its runs wait.
+//! A server that cannot call its models: the server starts and says what is missing, and its runs wait.
 
 use std::path::{Path, PathBuf};
 

@@ -18,8 +18,8 @@ use crate::{
 /// Maximum rounds that the settings allow.
 const ROUNDS: usize = 10;
 
-/// Script of a reviewer that raises six findings a round (two in the second) and resolves those of the review before.
-/// Each revision makes the goal longer.
+/// Script of a reviewer that raises six findings a round (two in the second) and resolves the findings of the previous
+/// review. Each revision makes the goal longer.
 fn script() -> Script {
     let goal = |round: usize| "The goal of a real design".to_owned() + &" is to be said again".repeat(round);
     (0..ROUNDS).fold(Script::default(), |script, round| {
@@ -49,8 +49,8 @@ fn prompt_tokens(calls: &[CallRow], role: &str) -> Vec<u64> {
     calls.iter().filter(|call| call.role == role).map(|call| call.input_tokens).collect()
 }
 
-/// Asserts that prompts do not grow with the rounds, and prints their sizes. A prompt holds a line or two per finding,
-/// and only the reviewer sees resolved findings.
+/// Asserts that prompts do not grow with the rounds, and prints their sizes. A prompt contains a line or two per
+/// finding, and only the reviewer sees resolved findings.
 async fn assert_prompts_bounded(w: &World, subject: &str, rounds: usize) {
     let run = w.run().await.unwrap().id;
     let calls = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls;

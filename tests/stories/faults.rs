@@ -67,7 +67,7 @@ async fn lost_responses_change_nothing_people_see() {
     assert_eq!(visible_state(&w), expected);
 }
 
-/// Runs a design with long waits, so that its faults pass.
+/// Runs a design with long waits between the steps, so that temporary failures end meanwhile.
 async fn run_to_done_slowly(w: &mut World) {
     w.label("maya", "countersign:lld").await;
     w.wait(900).await;

@@ -109,8 +109,8 @@ async fn free_tier_key_receives_nothing_of_a_private_repository() {
     assert_eq!(api_calls.load(Ordering::Relaxed), 0, "{status}");
 }
 
-/// Service that bills one token per byte of input and the maximum output; the state is its bill in micro-dollars. It
-/// breaks off its first response and never reports usage.
+/// Service that bills one token per byte of input, and the maximum output. The state is its bill in micro-dollars. The
+/// service breaks off its first response and never reports usage.
 async fn answer_without_usage(State(bill): State<Arc<AtomicU64>>, Json(request): Json<Value>) -> Response {
     let text = |place: &str| request.pointer(place).and_then(Value::as_str).unwrap().to_owned();
     let (system, prompt) = (text("/systemInstruction/parts/0/text"), text("/contents/0/parts/0/text"));

@@ -1,4 +1,4 @@
-//! Actions of people on a change's pull request in each phase of the run, and a default branch that moves meanwhile.
+//! Actions of people on a change's pull request in each phase of the run, while the default branch also gets commits.
 
 use std::process::Command;
 

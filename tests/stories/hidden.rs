@@ -110,7 +110,8 @@ fn trivial_revision() -> String {
     json!({ "edits": [edit], "replies": [] }).to_string()
 }
 
-/// Returns the orders outside of the prompt's fences, as seen by a model that obeys everything outside.
+/// Returns the orders outside of the prompt's fences. A model that obeys everything outside of fences would follow
+/// them.
 fn unfenced_orders(prompt: &str) -> Vec<String> {
     let mark = prompt.split("<<<").nth(1).and_then(|rest| rest.split(">>>").next()).unwrap();
     let mark = mark.rsplit(' ').next().unwrap();

@@ -83,7 +83,7 @@ fn git(place: &Path, args: &[&str]) -> String {
 }
 
 impl World {
-    /// Waits until no tests run. They run in real time, apart from the world's clock.
+    /// Waits until no tests run. Tests run in real time, independent of the world's clock.
     pub(crate) async fn tried(&mut self) {
         while self.run().await.is_some_and(|run| run.status == RunViewStatus::Waiting) {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -465,7 +465,7 @@ async fn code_gate_takes_revise_and_overwrites_no_commit_of_people() {
     assert!(w.calls().await.is_empty(), "no model call in this run");
 }
 
-/// Correct only for the input that its own tests use.
+/// Code that is correct only for the input that its own tests use.
 const SPECIAL_CASE: &str =
     "if left == 200 {\n        255\n    } else {\n        left.wrapping_add(right)\n    }";
 fn special_case(code: &str) -> String {

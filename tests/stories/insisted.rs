@@ -1,4 +1,5 @@
-//! Names that code does not find and the author keeps: the check may be wrong, so they end no run.
+//! Names in a draft that code does not find in the repository and that the drafter keeps. The check may be wrong, so
+//! these names do not end the run.
 
 use countersign::engine::RunViewStatus;
 use serde_json::json;

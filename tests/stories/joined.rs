@@ -1,4 +1,4 @@
-//! A reviewer's test has joined the change, and the run still returns to work in every way.
+//! A change with a reviewer's test added to it can still be fixed, revised and restarted.
 
 use crate::{
     after::{pushed_world_as, with_fixes},

@@ -1,5 +1,5 @@
-//! The same change in four languages, to compare red runs and mutation checks. It changes one function and adds
-//! another; one test is a regression guard, and no test covers part of the code.
+//! The same change in four languages, to compare red runs and mutation checks. The change modifies one function and
+//! adds another. One test is a regression guard, and no test covers part of the code.
 
 use countersign::engine::RunViewStatus;
 
@@ -9,7 +9,7 @@ use crate::{
     world::Setting,
 };
 
-/// The small repository in another language. Its Rust texts are replaced line by line.
+/// The small repository in another language. The Rust documents for it are replaced line by line.
 struct Sample {
     name: &'static str,
     /// Program that runs the tests.

@@ -157,7 +157,7 @@ async fn audit_chain_has_all_evidence_and_the_pull_request_its_head() {
     assert_eq!(after[0].previous, head.hash);
 }
 
-/// Returns the output of `audit verify` on a copy after this SQL statement.
+/// Returns the output of `audit verify` on a copy in which this SQL statement was run.
 async fn verify_after_damage(w: &World, name: &str, damage: &str) -> String {
     let copy = w.data().with_file_name(name);
     create_backup(&w.data().into(), &copy, &Default::default()).unwrap();

@@ -1,6 +1,6 @@
-//! The whole bot with a real small model on this machine. Such a model often misses the required form, so the tests
-//! accept any answer and check that the work continues. `COUNTERSIGN_TEST_LLAMA` holds the path of a Python with
-//! `xllamacpp`, a colon, and the path of the model file; without it each test prints that it was skipped.
+//! The whole bot with a real small model on this machine. A small model often misses the required format, so the tests
+//! accept any answer and check that the run continues. `COUNTERSIGN_TEST_LLAMA` contains the path of a Python with
+//! `xllamacpp`, a colon, and the path of the model file. Without it each test prints that it was skipped.
 
 use std::{
     io::{BufRead, BufReader},
@@ -19,7 +19,7 @@ use crate::world::{Setting, World};
 const PROGRAM: &str = "COUNTERSIGN_TEST_LLAMA";
 const MODEL: &str = "smollm2-135m";
 
-/// Server of the model; ends when dropped.
+/// Server of the model, stopped on drop.
 struct Llama {
     child: Child,
     url: String,
@@ -83,7 +83,7 @@ impl World {
         rows.into_iter().map(|row| row.call).filter(|call| call.role == role && call.attempts > 0).collect()
     }
 
-    /// Marks the rest as inspected; other stories cover it.
+    /// Marks everything else the bot did as inspected, because other stories check it.
     fn mark_comments_seen(&self) {
         for comment in self.bots() {
             self.look_at(comment.id);

@@ -1,4 +1,4 @@
-//! A delivery log longer than the part that a sweep holds in memory.
+//! Tests of a delivery log longer than the part that a sweep keeps in memory.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,8 @@ use crate::world::{World, world};
 /// Attempts in the log at the start: a bit more than two full parts.
 const ATTEMPTS: u64 = (2 * limits::SWEEP_PAGES as u64 + 1) * 100 + 50;
 
-/// Stand-in for GitHub's delivery log. Attempts belong to others, except those in `ours`, by attempt number.
+/// Stand-in for GitHub's delivery log. Attempts belong to another installation, except those in `ours`, by attempt
+/// number.
 struct Log {
     url: String,
     installation: u64,
@@ -30,7 +31,7 @@ struct Log {
     /// Grows with each read of the list.
     attempts: AtomicU64,
     ours: BTreeMap<u64, &'static str>,
-    /// Attempts that cannot be read now.
+    /// Attempts that the log refuses to return.
     refused: Mutex<Vec<u64>>,
     listed: AtomicU64,
 }

@@ -1,4 +1,5 @@
-//! Methods with which a story inspects what the bot did. Whatever they return counts as inspected in its present form.
+//! Methods with which a story inspects what the bot did. Everything they return is marked as inspected in its present
+//! form.
 
 use countersign::{
     engine::{RunView, RunViewStatus},
@@ -23,7 +24,7 @@ impl World {
         )
     }
 
-    /// Returns the newest such comment.
+    /// Returns the bot's newest comment on the issue that contains this text.
     #[track_caller]
     pub(crate) fn last(&self, text: &str) -> HubCommentView {
         let found = self.bots().into_iter().rfind(|c| c.body.contains(text));
@@ -208,8 +209,8 @@ impl World {
         format!("{}: {}", newest.conclusion.unwrap_or(newest.status), newest.title)
     }
 
-    /// Asserts that the run's newest check has its state, on a commit of the branch, and that each older one has ended
-    /// without success.
+    /// Asserts that the run's newest check shows the run's state, on a commit of the branch, and that each older check
+    /// has ended without success.
     fn assert_check_stands(&self, run: &RunView) {
         let stage = if run.workflow == "implement" { "change" } else { run.workflow.as_str() };
         let of_it = |check: &HubCheckView| check.external_id.starts_with(&format!("{}/{stage}/", run.id));
@@ -240,7 +241,8 @@ impl World {
         assert!(!live || log.iter().any(|commit| commit.oid == newest.head), "{newest:#?}");
     }
 
-    /// Asserts that the pull request and the branch hold the run's document, if it was published, with its decision.
+    /// Asserts that the pull request and the branch contain the run's document and its decision, if the document was
+    /// published.
     fn assert_document_stands(&self, run: &RunView, status_text: &str) {
         let (pull, status) = (self.pull(), run.status);
         let log = self.hub.log(self.repo, &pull.head);
@@ -269,8 +271,8 @@ impl World {
         assert!(draft || !matches!(status, RunViewStatus::Asking | RunViewStatus::Done), "{status_text}");
     }
 
-    /// Runs from the label to the gate. Asserts what every story has then: two comments, a label, and with documents as
-    /// files a pull request.
+    /// Runs from the label to the gate. Asserts that there are then two comments, a label, and a pull request if
+    /// documents are files.
     pub(crate) async fn comes_to_the_gate(&mut self) {
         self.label("maya", "countersign:lld").await;
         self.stands(RunViewStatus::Asking).await;
@@ -306,7 +308,7 @@ impl World {
     }
 }
 
-/// Text that ends every gate comment.
+/// Text at the end of every gate comment.
 const GATE: &str = "the hash covers the document";
 
 /// Replaces each folded part by its summary.

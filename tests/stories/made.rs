@@ -1,4 +1,4 @@
-//! Toy workflows of the document stage alone: publication with and without gates, halts, and edited pages.
+//! Toy workflows that use only the document stage: publication with and without gates, halts, and edited pages.
 
 use countersign::engine::RunViewStatus;
 

@@ -328,7 +328,7 @@ async fn assert_page_intact(w: &World) {
     }
 }
 
-/// Asserts that a body holds no command for our own parser and no active markup for GitHub's.
+/// Asserts that a body contains no command for our own parser and no active markup for GitHub's.
 #[track_caller]
 fn assert_inert(body: &str) {
     let rows: Vec<_> = commands::COMMON.iter().chain(LldWorkflow::COMMANDS).copied().collect();

@@ -20,7 +20,7 @@ use crate::{
 
 const LABEL: &str = "countersign:lld";
 
-/// Models whose calls cost at most one dollar and actually some cents.
+/// Prices with which a model call costs at most one dollar and actually some cents.
 pub(crate) const PRICES: &str = "\
 [[model]]
 id = \"stub-drafter\"

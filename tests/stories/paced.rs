@@ -20,7 +20,7 @@ impl World {
         Self::new(Setting { paced: true, ..Setting::default() }).await
     }
 
-    /// Starts intake and engine as `serve` does; they stop when the token is cancelled.
+    /// Starts intake and engine as `serve` does. Both stop when the token is cancelled.
     fn start_bot(&self) -> CancellationToken {
         let (app, stop) = (Arc::clone(&self.app), CancellationToken::new());
         let stopped = stop.clone();
@@ -28,7 +28,7 @@ impl World {
         stop
     }
 
-    /// Moves the clock by 200 ms after a request and a database read, so that it does not outrun a slow bot.
+    /// Moves the clock by 200 ms after a request and a database read, so that the clock does not outrun a slow bot.
     async fn advance_slowly(&self, client: &reqwest::Client) {
         client.get(self.hub.api_url()).send().await.unwrap();
         self.app.store.inbox().counts().await.unwrap();
@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-/// Labels eight issues at once and approves each this long after its gate is posted.
+/// Labels eight issues at once, and approves each issue `approved_after` its gate is posted.
 async fn run_eight_issues(approved_after: Duration) {
     let mut w = World::paced().await;
     // The bot may write five at once and then one per second, so at most 15 in 10 seconds.

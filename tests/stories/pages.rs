@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// Opens a session that may act, or only read.
+    /// Opens a session; `act` says whether it may make changes.
     pub(crate) async fn entered(&self, act: bool) -> Door {
         let (open, mut door) = (self.socket(), self.pages().await);
         let link = self.link(act).await;
@@ -91,7 +91,7 @@ fn key(page: &str) -> &str {
     key.split('"').next().unwrap()
 }
 
-/// Adds a form body of one field; the value must need no escaping.
+/// Adds a form body with one field, whose value must need no escaping.
 fn form(request: RequestBuilder, name: &str, value: &str) -> RequestBuilder {
     request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(format!("{name}={value}"))
 }

@@ -1,4 +1,4 @@
-//! Model services that stay busy, refuse or truncate: how often they are called and what counts against budgets.
+//! Model services that stay busy, refuse or truncate: how often they are called and which calls count against budgets.
 
 use std::{collections::BTreeSet, sync::Arc};
 

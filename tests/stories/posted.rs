@@ -106,7 +106,7 @@ fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
     })
 }
 
-/// Top-level parts of a gate comment's HTML, in order; model texts may add others between them.
+/// Top-level parts of a gate comment's HTML, in order; model texts may add further parts between them.
 const FRAME: [&str; 11] = [
     "<h3>✅ APPROVED: the design waits for a person (1 open finding)</h3>",
     "<table>\n<thead>\n<tr>\n<th></th>\n<th>Severity</th>",
@@ -264,7 +264,7 @@ pub(crate) fn render_comrak(text: &str) -> String {
     comrak::markdown_to_html(text, &options)
 }
 
-/// Renders many comments as one text; a comment that leaves an element open would swallow the next heading.
+/// Renders many comments as one document. A comment that leaves an element open would swallow the next heading.
 fn render_cmark(texts: &[String]) -> Option<Vec<String>> {
     let named = std::env::var("COUNTERSIGN_TEST_CMARK");
     let cmark = Command::new(named.as_deref().unwrap_or("cmark-gfm"))

@@ -1,7 +1,8 @@
 //! Fuzz test of countersignatures: nothing is published without the proof that its workflow requires.
 //!
-//! Model answers, people and the workflow's steps are random; round, engine and proof check are real. The test derives
-//! from the served answers and the accepted commands what may be published, and compares.
+//! Model answers, people and the workflow's steps are random; round, engine and proof check are real. From the served
+//! answers and the accepted commands, the test derives which documents may be published, and compares them with those
+//! that were.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +36,7 @@ use crate::{
     world::{World, all, world},
 };
 
-/// Number of cases that share a script.
+/// Number of cases that share one script.
 const CHUNK: usize = 20;
 /// Calls of each role reserved for one case.
 const CALLS: usize = 24;
@@ -365,7 +366,7 @@ fn services(w: &World, script: &Script) -> Arc<StepServices> {
     })
 }
 
-/// Plays many random runs of one workflow. With all cases, checks that the `wanted` proofs all occurred.
+/// Plays many random runs of one workflow. If all cases run, checks that the `wanted` proofs all occurred.
 async fn play(kind: usize, wanted: &[&str]) {
     let name = reckless::NAMES[kind];
     let mut random = Random::seeded(&format!("what is published, {name}"));

@@ -21,7 +21,7 @@ use countersign::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The workflow; `P` selects its lesser proof: 0 none, 1 policy, 2 unreviewed.
+/// The workflow. `P` selects the `LesserProof` that it may use instead of an approval: 0 none, 1 policy, 2 unreviewed.
 pub(crate) struct Reckless<const P: u8>;
 
 pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[&Reckless::<0>, &Reckless::<1>, &Reckless::<2>];
@@ -398,8 +398,8 @@ async fn gate(
     Ok(Transition::Go(Publish))
 }
 
-/// Records an approval, sometimes of another document or subject. Nobody checks again that a row's subject covers its
-/// document, because only the stage knows how it computes a subject.
+/// Records an approval, sometimes of another document or subject. No later check ensures that a row's subject covers
+/// its document, because only the stage knows how it computes a subject.
 async fn approve(
     s: &State,
     cx: &StepContext,

@@ -154,7 +154,7 @@ async fn javascript_release_is_rebuilt_from_its_issue() {
     assert_rebuilt(include_str!("../../fixtures/released/fastify-error.toml")).await;
 }
 
-/// `.ci/run` does not fetch this one: it needs checkouts of both releases, and Go.
+/// `.ci/run` does not fetch this release, because the test needs checkouts of both releases, and Go.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn go_release_is_rebuilt_from_its_issue() {

@@ -172,7 +172,7 @@ async fn unclear_request_offers_commands_to_choose_from() {
     }
 }
 
-/// Requests that the earlier router failed to match by their wording.
+/// These requests were not recognized by the earlier router because of their wording.
 #[tokio::test]
 async fn request_in_any_wording_or_language_finds_its_skill() {
     let long = format!("{} the totals are wrong", "word ".repeat(12_000));

@@ -341,7 +341,7 @@ async fn results_lead_to_at_most_two_more_searches() {
     w.commits();
 }
 
-/// Starts a web server; returns the paths it was asked for and its address.
+/// Starts a web server. Returns the log of requested paths, and the server's address.
 async fn start_web_page() -> (Arc<Mutex<Vec<String>>>, std::net::SocketAddr) {
     let requested: Arc<Mutex<Vec<String>>> = Arc::default();
     let all = Arc::clone(&requested);

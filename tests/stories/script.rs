@@ -30,7 +30,7 @@ pub(crate) fn to_a_pull() -> [String; 4] {
     texts.try_into().unwrap()
 }
 
-/// Returns these four answers for a repository with one function, and the repository's files.
+/// Returns these four answers for a repository with one function, and that repository's files.
 pub(crate) fn small() -> ([String; 4], Vec<(String, Vec<u8>)>) {
     let small: toml::Value = toml::from_str(include_str!("../../fixtures/models/small.toml")).unwrap();
     let text = |value: &toml::Value| value.as_str().unwrap().trim_start().to_owned();

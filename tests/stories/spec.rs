@@ -136,7 +136,8 @@ async fn spec_reads_the_default_branch_when_its_branch_is_gone() {
     w.pull();
 }
 
-/// A closed pull request ends the work on it, but a later request for a spec must still show its result somewhere.
+/// After a pull request is closed, no more work happens on it, but the result of a later spec request must still be
+/// shown somewhere.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn spec_opens_a_new_pull_request_when_the_old_one_is_closed() {

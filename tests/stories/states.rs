@@ -12,8 +12,8 @@ fn file(workflow: &str, version: u32) -> PathBuf {
 }
 
 impl World {
-    /// With `UPDATE_STATES`, stores a checkpoint of each step that has none of its version yet. Never rewrites a stored
-    /// one, because later programs must read these exact bytes.
+    /// With `UPDATE_STATES`, stores a checkpoint of each step, unless one of its version is stored already. Never
+    /// rewrites a stored checkpoint, because later programs must read these exact bytes.
     pub(crate) fn keep_states(&self) {
         if std::env::var_os("UPDATE_STATES").is_none() {
             return;

@@ -324,7 +324,7 @@ impl EnginePort for InterceptingEngine {
     }
 }
 
-/// Creates an intake whose engine calls `first` at its first `times` lists; two comments are pending.
+/// Creates an intake whose engine calls `first` during the first `times` calls of `list`. Two comments are pending.
 async fn intercepted_intake(w: &World, times: usize, first: impl Fn() + Send + Sync + 'static) -> Intake {
     for who in ["maya", "sam"] {
         w.hub.comment(w.repo, w.issue, w.user(who), "/countersign status").unwrap();

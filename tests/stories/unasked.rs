@@ -1,4 +1,4 @@
-//! Gates switched off by settings: only an APPROVED by another family replaces the person's approval.
+//! Gates switched off by settings: only an APPROVED from a reviewer of another family replaces the person's approval.
 
 use countersign::engine::RunViewStatus;
 

@@ -1,4 +1,4 @@
-//! Tracker of visible bot actions: a story fails at its end if it did not inspect one of them.
+//! Tracker of visible bot actions. A story fails at its end if it did not inspect every action.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,5 @@
-//! Reviewer answers: only well-formed ones are verdicts, only APPROVED passes the gate, and the gate explains the rest.
+//! Reviewer answers: only well-formed ones are verdicts, only APPROVED passes the gate, and the gate explains every
+//! other answer.
 
 use std::fmt::Write as _;
 
@@ -21,12 +22,12 @@ struct Table {
 #[derive(Deserialize)]
 pub(crate) struct Answer {
     name: String,
-    /// Expected verdict, or the reason why the answer is not one.
+    /// Expected verdict, or the reason why the answer is not a verdict.
     pub(crate) ends: String,
     pub(crate) text: String,
 }
 
-/// Returns the answers of the fixture, and generated ones too long for it.
+/// Returns the answers of the fixture, and generated answers that are too long for the fixture.
 pub(crate) fn answers() -> Vec<Answer> {
     let table: Table = toml::from_str(include_str!("../../fixtures/verdicts/answers.toml")).unwrap();
     let long = |name: &str, ends: &str, text: String| Answer { name: name.into(), ends: ends.into(), text };
@@ -82,7 +83,7 @@ fn only_well_formed_answers_are_verdicts() {
     assert!(answers.len() > 70 && wrong.is_empty(), "{wrong}");
 }
 
-/// Names of the answers in the sample; all of them take minutes.
+/// Names of the answers tested in a sample run, because testing all answers takes minutes.
 const SAMPLE: &[&str] = &[
     "the word in a quote of the draft",
     "two megabytes of reason",
@@ -115,7 +116,7 @@ async fn only_approved_passes_and_the_gate_explains_the_rest() {
     }
 }
 
-/// Gives these answers in one run, one per round; asserts that only the last one passes.
+/// Gives these answers in one run, one per round. Asserts that only the last one passes the gate.
 async fn assert_only_last_passes(answers: &[&Answer]) {
     let mut script = Script::default().drafts(&design());
     for (n, answer) in answers.iter().enumerate() {

@@ -88,7 +88,7 @@ pub(crate) const SECRET: &str = "a-secret-for-stories";
 /// Environment variable that selects Postgres for each world's data; the default is files.
 const DATA: &str = "COUNTERSIGN_TEST_DATA";
 
-/// File in the bot's directory that holds the URL of its Postgres database.
+/// File in the bot's directory that contains the URL of its Postgres database.
 pub(crate) const ADDRESS: &str = "postgres.url";
 
 /// The App's private key, shared by all worlds because generating one is slow.
@@ -170,14 +170,14 @@ pub(crate) struct Setting {
     pub(crate) files: Vec<(String, Vec<u8>)>,
     /// Whether documents are published as files on a pull request.
     pub(crate) as_files: bool,
-    /// Whether the sample's files are left out, so that `files` are the only ones.
+    /// Whether the sample's files are left out, so that the repository contains only `files`.
     pub(crate) bare: bool,
     pub(crate) private: bool,
     /// Permission that the App lacks; empty if it has all.
     pub(crate) lacks: &'static str,
     /// Whether the workflows of [`toys`] are registered too.
     pub(crate) toys: bool,
-    /// Whether writes keep GitHub's pace; the test must then move the clock while the bot works.
+    /// Whether the bot paces its writes by GitHub's limits; the test must then move the clock while the bot works.
     pub(crate) paced: bool,
     /// Timeout of one test run in the sandbox.
     pub(crate) test_time: Option<Duration>,
@@ -338,7 +338,7 @@ impl World {
     }
 
     /// Starts a hub and a bot on `directory`, a copy of another world's, with the clock at `now`. Deliveries that were
-    /// pending in the copy count as failed.
+    /// pending in the copy are treated as failed.
     pub(crate) async fn go_on(directory: TempDir, known: Known, now: Timestamp) -> Self {
         let Known { app: id, repo, issue, installation, toys } = known;
         let clock = ManualClock::at(now);

@@ -1,4 +1,4 @@
-//! `countersign demo`: a whole job on this machine, as a user would see it.
+//! `countersign demo`: runs a whole job on this machine, as a user would see it.
 
 mod nodes;
 mod progress;
@@ -109,17 +109,17 @@ pub(super) enum DemoLastStage {
     Pr,
 }
 
-/// Answer of `--yes` to the questions about the rough idea.
+/// Reply that `--yes` posts to the questions about the rough idea.
 const ANSWERS: &str =
     "/answer 1: a line a week, and a total 2: months are not part of it 3: default 4: default";
 
-/// Answer of `--yes` to the finding that the reviewer insists on.
+/// Reply that `--yes` posts to the finding that the reviewer insists on.
 const DISMISSAL: &str = "/dismiss F2 any message will do, as long as nothing is written";
 
-/// Request of the maintainer in the `ask` story.
+/// Comment by which the maintainer requests work in the `ask` story.
 const REQUEST: &str = "@countersign can we have the report by week as well?";
 
-/// Approval without stage and hash.
+/// Approval command without a stage and a hash.
 const BARE_APPROVAL: &str = "/approve";
 
 /// Resolution of GitHub's timestamps.
@@ -238,7 +238,8 @@ impl DemoCommand {
         })
     }
 
-    /// Prints events until the run is over and the user leaves; `None` if interrupted earlier.
+    /// Prints events until the run has ended and the user exits. Returns `None` if the demo was interrupted before the
+    /// run ended.
     async fn play(
         &self,
         stage: &DemoScene,
@@ -318,8 +319,8 @@ impl DemoCommand {
 }
 
 impl DemoCommand {
-    /// Names of the labels that the maintainer adds, in order. One label, `auto`, leads to the pull request: spec and
-    /// code follow the design automatically.
+    /// Returns the names of the labels that the maintainer adds, in order. The label `auto` is enough for the pull
+    /// request, because spec and code then follow the design automatically.
     fn labels(&self, through: DemoLastStage) -> impl Iterator<Item = &'static str> {
         let first: &[&str] = match self.story {
             DemoStory::Scout => return [].iter().chain(&["scout"]).copied(),
@@ -334,7 +335,8 @@ impl DemoCommand {
         first.iter().chain(then).copied()
     }
 
-    /// Returns the maintainer's next answer, once the gate is visible on the page.
+    /// Returns the maintainer's next reply to the gate; `None` while the reply must wait, for example until the page
+    /// shows the gate.
     fn next_answer(&self, stage: &DemoScene, run: &RunView) -> anyhow::Result<Option<String>> {
         let Some(gate) = &run.gate else { return Ok(None) };
         let takes = |verb: Verb| gate.spec.verbs.iter().any(|(taken, _)| *taken == verb);
@@ -364,8 +366,8 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
     lines.next_line().await.ok().flatten()
 }
 
-/// Prints the run's outcome and where to see it: links only while the pages stay open, directories only if they are
-/// kept.
+/// Prints the run's outcome and where to find its results. Prints links only while the pages stay open, and directories
+/// only if they are kept.
 fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
     if run.status != RunViewStatus::Done && !waits_for_merge(run) {
         print_line(format_args!(
@@ -408,7 +410,7 @@ fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -
 }
 
 impl DemoScene {
-    /// Waits for a run newer than `run`, which has ended and has a follow-up.
+    /// Waits until a run newer than `run` exists. Call it only if a follow-up run starts after `run`.
     async fn wait_for_newer_run(&self, run: &RunView) -> anyhow::Result<()> {
         while self.newest_run().await?.is_none_or(|newest| newest.id <= run.id) {
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -18,10 +18,10 @@ use url::Url;
 use super::super::print_line;
 use crate::proc::reserved_address;
 
-/// The shortest lease allowed, so the work of the killed node is taken over quickly.
+/// Lease of the demo's nodes: the shortest allowed, so that another node soon continues the killed node's work.
 const LEASE_SECONDS: u32 = 8;
 
-/// Running `serve` processes; the first one receives the deliveries.
+/// Running `serve` processes. The first of the list receives the deliveries.
 pub(super) struct DemoNodes {
     running: Mutex<Vec<DemoNode>>,
 }
@@ -34,15 +34,15 @@ struct DemoNode {
     _reserved: [TcpSocket; 2],
 }
 
-/// Settings lines that connect the demo itself to the shared database.
+/// Returns the settings lines that connect the demo's own process to the shared database.
 pub(super) fn settings(postgres: &Path) -> anyhow::Result<String> {
     let file = fs::canonicalize(postgres).with_context(|| format!("{} is not there", postgres.display()))?;
     Ok(format!("postgres_file = {file:?}\nlease_seconds = {LEASE_SECONDS}\n"))
 }
 
 impl DemoNodes {
-    /// Starts `count` nodes from the settings in `config`, each with its own data directory, ports, settings file and
-    /// log next to it.
+    /// Starts `count` nodes with the settings in `config`. Next to that file, each node gets its own data directory,
+    /// settings file and log; each also has its own ports.
     pub(super) fn start(config: &Path, count: usize) -> anyhow::Result<Self> {
         let own = std::env::current_exe()?;
         let text = fs::read_to_string(config)?;
@@ -95,7 +95,7 @@ impl DemoNodes {
         }
     }
 
-    /// Kills the node that receives the deliveries, in the middle of its work.
+    /// Kills the node that receives the deliveries while it works.
     pub(super) fn kill_first(&self) -> anyhow::Result<()> {
         let mut running = self.lock();
         ensure!(running.len() > 1, "cannot kill the last node");

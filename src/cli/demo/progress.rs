@@ -10,16 +10,16 @@ use crate::{
     messages::step_name,
 };
 
-/// Minimum seconds before a step is shown; shorter ones only appear in the transcript.
+/// Minimum seconds before a step is shown as progress. Shorter steps appear only in the transcript.
 const WORTH_SHOWING_S: u64 = 1;
 
 /// Seconds between lines about a long step if stdout is not a terminal.
 const WORTH_A_LINE_S: u64 = 30;
 
 pub(super) struct ProgressLine {
-    /// Text on the line now.
+    /// Text that the terminal's progress line shows now.
     shown: String,
-    /// Visit of the last printed line, and its number within that visit.
+    /// Visit of the step printed last, and the number of 30-second intervals it had run for.
     printed: (u64, u64),
 }
 
@@ -28,7 +28,7 @@ impl ProgressLine {
         Self { shown: String::new(), printed: (0, 0) }
     }
 
-    /// Shows `… Draft the design (N1) (1 min 12 s)` while a step runs.
+    /// Shows a line such as `… Draft the design (N1) (1 min 12 s)` while a step runs.
     pub(super) fn show(&mut self, run: &RunView) {
         let elapsed = SystemClock.now().since(run.updated_at).as_secs();
         self.replace_line(progress_text(run, elapsed), (run.visit, elapsed / WORTH_A_LINE_S));
@@ -57,7 +57,7 @@ impl ProgressLine {
         }
     }
 
-    /// Clears the line, so a permanent line can be printed.
+    /// Clears the progress line, so that a permanent line can be printed.
     pub(super) fn clear(&mut self) {
         if !std::mem::take(&mut self.shown).is_empty() {
             write("\r\x1b[2K");

@@ -36,20 +36,20 @@ pub(super) struct DemoMaterial {
     name: String,
     source: RepoSource,
     issues: Vec<(String, String)>,
-    /// Issue to work on.
+    /// Issue that the demo works on.
     on: IssueNo,
     story: DemoStory,
-    /// Stub script, if it is not the default rehearsal.
+    /// Script of the stub models; `None` for the default rehearsal.
     script: Option<String>,
 }
 
-/// A rough idea, as people write them.
+/// Rough idea that the maintainer files as an issue: title and body.
 const IDEA: (&str, &str) = (
     "The weeks",
     "It would be cool to have weeks in the sums, too. I add them up by hand at the end of a month.\n",
 );
 
-/// Other repositories for the scout to find: name, stars, licence, README.
+/// Repositories that the scout finds: name, stars, licence, README.
 const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
     (
         "clockwork",
@@ -60,7 +60,7 @@ const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
     ("hoursheet", 310, None, "# hoursheet\n\nA week begins on the day that you say. One sum at a time.\n"),
 ];
 
-/// Script that makes the scout's narrator search for these repositories once, then stop.
+/// Stub script: the scout's narrator plans two searches in the first round and none in the second.
 const SEARCHES: &str = r#"
 [[answer]]
 role = "narrator"
@@ -100,7 +100,7 @@ impl DemoMaterial {
         Self { name, source, issues, on, story, script }
     }
 
-    /// Clones the user's repository and takes the one issue from the file.
+    /// Clones the user's repository and reads its only issue from the file.
     pub(super) fn from_repository(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
         let text =
             fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
@@ -129,7 +129,7 @@ impl DemoMaterial {
     }
 }
 
-/// Script of the gates story: the rehearsal's first draft, then `gates.toml`.
+/// Builds the stub script of the gates story: the rehearsal's first draft, then `gates.toml`.
 fn gates_script() -> String {
     let follows = REHEARSAL.match_indices("[[answer]]").nth(1).map_or(REHEARSAL.len(), |(at, _)| at);
     format!("{}{}", &REHEARSAL[..follows], include_str!("../../../fixtures/models/gates.toml"))
@@ -146,7 +146,7 @@ pub(super) struct DemoScene {
     pub(super) issue: IssueNo,
     maintainer: UserId,
     listeners: std::sync::Mutex<Option<(TcpListener, TcpListener)>>,
-    /// Node processes that do the work; this process then only watches.
+    /// Node processes that run the bot; this process then only watches.
     pub(super) nodes: Option<DemoNodes>,
     app_id: u64,
 }
@@ -154,9 +154,10 @@ pub(super) struct DemoScene {
 /// Models, settings and processes that the bot runs with.
 pub(super) struct DemoMachine<'a> {
     pub(super) models: DemoModels,
-    /// Settings file to take models and keys from.
+    /// Settings file with the models and keys to use.
     pub(super) config: Option<&'a Path>,
-    /// Number of processes and the file with their database's address; `None` means this process, on files.
+    /// Number of node processes, and the file with the address of their database. If `None`, the bot runs in this
+    /// process and stores its data in files.
     pub(super) nodes: Option<(usize, &'a Path)>,
 }
 
@@ -172,7 +173,7 @@ struct DemoMemory {
     port: u16,
 }
 
-/// State file; it also marks a directory that a demo may write to.
+/// Name of the state file. A demo writes only to a directory that is empty or contains this file.
 pub(super) const MEMORY_FILE: &str = "demo.json";
 const MAINTAINER: &str = "maya";
 const BOT: &str = "countersign";
@@ -264,7 +265,8 @@ impl DemoScene {
         Ok(stage)
     }
 
-    /// Points the webhook at the node that takes deliveries now; the hub also resends what a dead node missed.
+    /// Points the webhook at the node that now receives deliveries. The hub then also resends the deliveries that a
+    /// killed node missed.
     pub(super) fn deliver_to_nodes(&self) -> anyhow::Result<()> {
         let Some(nodes) = &self.nodes else { return Ok(()) };
         let secret = &self.app.settings.webhook_secrets[0];
@@ -272,7 +274,8 @@ impl DemoScene {
         Ok(())
     }
 
-    /// Starts the bot. Ctrl-C parks the run at once: the user wants the prompt back.
+    /// Starts the bot in this process, unless node processes run it. Ctrl-C parks the run at once, without waiting for
+    /// its step.
     pub(super) fn serve(&self, stop: CancellationToken) -> JoinHandle<std::io::Result<()>> {
         if self.nodes.is_some() {
             return tokio::spawn(async { Ok(()) });
@@ -324,7 +327,7 @@ impl DemoScene {
         self.post_comment(text)
     }
 
-    /// Adds a sentence to the issue as the maintainer, unless it is there.
+    /// Adds a sentence to the issue as the maintainer, unless the issue already contains it.
     pub(super) fn edit_issue(&self) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         if !issue.body.contains(AFTERTHOUGHT.trim()) {
@@ -334,14 +337,14 @@ impl DemoScene {
         Ok(())
     }
 
-    /// Whether the bot has posted the change of the issue.
+    /// Returns whether the bot has posted the edit of the issue.
     pub(super) fn was_shown_an_edit(&self) -> anyhow::Result<bool> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         let added = format!("+{}", AFTERTHOUGHT.trim());
         Ok(issue.comments.iter().any(|comment| comment.author != MAINTAINER && comment.body.contains(&added)))
     }
 
-    /// Whether a comment shows the hash; people can only answer what the page shows.
+    /// Returns whether a comment shows the hash of the gate's document; people can reply only after that.
     pub(super) fn is_gate_shown(&self, subject: Hash) -> bool {
         let issue = self.hub.issue(self.repo, self.issue);
         issue.is_some_and(|issue| issue.comments.iter().any(|c| c.body.contains(&subject.short())))
@@ -399,8 +402,7 @@ async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
     }
 }
 
-/// Creates the users, the repository with its issues, and the App. Keeps whatever an interrupted start has already
-/// created.
+/// Creates the users, the repository with its issues, and the App. Reuses objects that an interrupted start created.
 fn create_fixture(
     hub: &Hub,
     files: &DemoFiles,
@@ -540,7 +542,7 @@ fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
     }
 }
 
-/// Scripted responses, or the models of the user's own settings.
+/// Returns the settings of the scripted models, or those of the user's own models.
 fn model_settings(
     demo: &Settings,
     models: DemoModels,

@@ -12,18 +12,19 @@ const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
 const RESET: &str = "\x1b[0m";
 
-/// Minimum width for wrapping; wrapping a narrower terminal would not help.
+/// Minimum columns for wrapped text. On a narrower terminal lines are not wrapped.
 const NARROWEST: usize = 20;
 
 #[derive(Clone, Copy)]
 pub(super) struct Terminal {
-    /// `None` if stdout is not a terminal.
+    /// Width of the terminal in columns; `None` if stdout is not a terminal.
     width: Option<usize>,
     colours: bool,
 }
 
 impl Terminal {
-    /// Called for each line, because people resize their windows.
+    /// Detects the terminal's width and colours. Callers detect again for each line, because people resize their
+    /// windows.
     pub(super) fn detect() -> Self {
         let out = std::io::stdout();
         let terminal = out.is_terminal();
@@ -38,7 +39,7 @@ impl Terminal {
         self.width.is_some()
     }
 
-    /// Prints a line, wrapped after its indentation or bar.
+    /// Prints a line. If it is wrapped, each part starts with the line's indentation or bar.
     pub(super) fn print_line(self, line: &str) {
         let (text, style) = (line.trim_start_matches([' ', '│']), style(line));
         let edge = &line[..line.len() - text.len()];
@@ -67,7 +68,7 @@ impl Terminal {
     }
 }
 
-/// <https://no-color.org>: any non-empty value turns colours off.
+/// Returns whether to print colours. Any non-empty `NO_COLOR` turns them off, see <https://no-color.org>.
 fn colours_wanted(no_color: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty)
 }
@@ -104,8 +105,8 @@ fn count_columns(text: &str) -> usize {
     text.chars().map(columns_of_char).sum()
 }
 
-/// Width of a character, estimated high: arrows, symbols and everything after them count as two columns. Wrapping too
-/// early does no harm.
+/// Returns the columns of a character, estimated high: arrows, symbols and all later characters count as two. Wrapping
+/// a line too early does no harm.
 fn columns_of_char(c: char) -> usize {
     match c {
         '│' | '…' => 1,

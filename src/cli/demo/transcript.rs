@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) struct DemoTranscript {
     events: Receiver<HubEvent>,
-    /// Position up to which each run's trail and verdicts are printed.
+    /// Printed part of each run's trail and verdicts.
     printed: BTreeMap<RunId, TranscriptPosition>,
 }
 
@@ -138,7 +138,7 @@ fn event_lines(event: &HubEvent) -> Vec<String> {
     vec![one]
 }
 
-/// Comment lines that fit a terminal; `<details>` parts are dropped.
+/// Returns the comment's first 40 lines with a bar before each. Omits `<details>` parts, blank lines and HTML comments.
 fn quote(body: &str) -> Vec<String> {
     const MOST: usize = 40;
     let mut folded = 0_usize;

@@ -12,13 +12,13 @@ use crate::{
     github::{AppManifest, GitHub, GitHubApiError, InstallationInfo},
 };
 
-/// The App's client and its installations, if GitHub accepts our key.
+/// Client of the App and the App's installations. Exists only if GitHub accepts our key.
 pub(super) struct InstalledApp {
     pub(super) github: GitHub,
     pub(super) installations: Vec<InstallationInfo>,
 }
 
-/// Maximum clock skew. A larger one makes GitHub refuse our tokens, or nearly so.
+/// Maximum clock skew before a warning. GitHub refuses our tokens if the skew is a little larger.
 const SKEW: Duration = Duration::from_secs(30);
 
 pub(super) async fn check(
@@ -149,8 +149,8 @@ async fn webhook(report: &mut DoctorReport, github: &GitHub, expected: DoctorSco
     }
 }
 
-/// Checks GitHub's log for the last delivery. A wrong secret is visible only there: to this server such a delivery
-/// looks like a stranger's.
+/// Checks the result of the last delivery in GitHub's log. Only the log reveals a wrong secret, because this server
+/// cannot tell such a delivery from a stranger's.
 async fn deliveries(report: &mut DoctorReport, github: &GitHub, settings: &Settings) {
     let log = match github.deliveries(None).await {
         Ok(log) => log,

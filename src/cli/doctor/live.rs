@@ -1,4 +1,4 @@
-//! `doctor --live` and `--scratch`: check against the real GitHub what tests only imitate.
+//! `doctor --live` and `--scratch`: check our assumptions about the real GitHub, which tests only imitate.
 
 use super::{DoctorReport, github::InstalledApp};
 use crate::{
@@ -24,7 +24,7 @@ pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, setti
     }
 }
 
-/// Checks write access in the repository `name`. Refused if any run was ever in it.
+/// Checks write access in the repository `name`. Refuses if this server has ever had a run there.
 pub(super) async fn check_writes(
     report: &mut DoctorReport,
     known: &InstalledApp,

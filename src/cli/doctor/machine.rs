@@ -32,8 +32,8 @@ pub(super) async fn check(report: &mut DoctorReport, settings: &Settings) -> Opt
     sandbox
 }
 
-/// Reports the sandbox level for a repository's own code, and how to get a better one. Only a note: runs work without
-/// it.
+/// Reports the sandbox level for running a repository's code, and how to get a stricter one. A missing sandbox is only
+/// a note, because runs work without it.
 async fn sandbox(report: &mut DoctorReport, settings: &Settings) -> Option<Sandbox> {
     let own = std::env::current_exe().map_err(|error| report.note("sandbox", error.to_string())).ok()?;
     let found = Sandbox::detect(&own, settings.sandbox.level).await;
@@ -69,7 +69,7 @@ pub(super) async fn toolchains(report: &mut DoctorReport, settings: &Settings, s
     }
 }
 
-/// Checks that the data directory is writable, without leaving anything there: we may run as another user than the
+/// Checks that the data directory is writable. Leaves no file there, because `doctor` may run as another user than the
 /// server.
 fn check_data_directory(report: &mut DoctorReport, settings: &Settings) {
     let directory = &settings.data_dir;
@@ -87,7 +87,7 @@ fn check_data_directory(report: &mut DoctorReport, settings: &Settings) {
     }
 }
 
-/// Checks the shared Postgres as far as that works without changing anything there.
+/// Checks the shared Postgres with read access only.
 fn check_database(report: &mut DoctorReport, settings: &Settings) {
     let Some(PostgresSettings { address, lease, .. }) = settings.postgres.clone() else { return };
     let clock: SharedClock = Arc::new(SystemClock);
@@ -165,7 +165,8 @@ async fn check_models(report: &mut DoctorReport, settings: &Settings) {
     }
 }
 
-/// Reports which members of a pool work. A pool works with fewer, and the operator may not know that some are skipped.
+/// Reports which members of a pool work. The pool works without some of them, so the operator may not notice that they
+/// are skipped.
 fn check_pool_members(
     report: &mut DoctorReport,
     what: &'static str,
@@ -192,8 +193,7 @@ fn check_pool_members(
     }
 }
 
-/// Reports every route to one model. One working route is enough, but if several are set up, each broken one gets a
-/// note.
+/// Reports every route to one model. One working route is enough; broken routes are then only notes.
 fn check_routes(report: &mut DoctorReport, what: &'static str, model: &str, routes: &[RouteState]) {
     let leads = routes.iter().any(|route| route.state.is_ok());
     for RouteState { provider, state } in routes {
@@ -207,7 +207,7 @@ fn check_routes(report: &mut DoctorReport, what: &'static str, model: &str, rout
     }
 }
 
-/// Reports the Gemini keys: their settings, and the cooldowns that a server has recorded.
+/// Reports the Gemini keys: their tiers, and the cooldowns that a server has recorded.
 fn check_keys(report: &mut DoctorReport, settings: &Settings) {
     // The first start creates the database. If it does not answer, `check_database` reports it.
     let place = app::find_source(settings).ok().flatten();

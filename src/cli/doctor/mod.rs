@@ -36,12 +36,12 @@ impl DoctorReport {
         print_line(format_args!("ok    {what:<14} {detail}"));
     }
 
-    /// Reports something worth knowing; nothing stops working.
+    /// Reports something worth knowing that does not keep runs from working.
     fn note(&mut self, what: &'static str, detail: impl Display) {
         print_line(format_args!("note  {what:<14} {detail}"));
     }
 
-    /// Reports something that works now but soon won't, or that costs money for nothing.
+    /// Reports something that will stop working soon, or that wastes money.
     fn warn(&mut self, what: &'static str, detail: impl Display) {
         print_line(format_args!("WARN  {what:<14} {detail}"));
     }
@@ -63,9 +63,9 @@ impl DoctorCommand {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DoctorScope {
     Everything,
-    /// Everything except a running server.
+    /// All checks except that the server runs.
     NoServerYet,
-    /// Everything, and GitHub's responses in the expected form.
+    /// All checks, and whether GitHub's responses have the form we expect.
     Assumptions,
 }
 

@@ -7,7 +7,7 @@ use serde_norway::Value;
 use super::{DoctorReport, github::InstalledApp};
 use crate::config::Settings;
 
-/// One of our branches, to test the filters with.
+/// Name of a branch like those we push, to test the filters with.
 const BRANCH: &str = "countersign/issue-1";
 const DIRECTORY: &str = ".github/workflows";
 
@@ -100,7 +100,7 @@ fn push_matches(filter: &Value, branch: &str) -> bool {
     }
 }
 
-/// Matches GitHub's branch patterns `*` (stops at a slash), `**` and `?`.
+/// Matches a name against GitHub's branch patterns: `*` matches up to a slash, `**` anything, `?` one character.
 fn glob(pattern: &str, name: &str) -> bool {
     fn matches(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern, name) {

@@ -13,7 +13,7 @@ pub(super) struct FileForm {
     pub(super) kind: FormKind,
     pub(super) text: String,
     pub(super) tokens: usize,
-    /// Share of the file's value that this form provides.
+    /// Share of the file's value that this form provides; can exceed 1.
     pub(super) share: f64,
     pub(super) secrets: usize,
 }
@@ -21,7 +21,7 @@ pub(super) struct FileForm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FormKind {
     Whole,
-    /// The best parts; for a named file, together with its interface.
+    /// Parts that match the request best; for a named file, its interface is added.
     Parts,
     Interface,
     Names,
@@ -46,24 +46,23 @@ impl FormKind {
 /// Numbers of parts to try, most first.
 const PARTS: [usize; 9] = [24, 16, 12, 8, 6, 4, 3, 2, 1];
 
-/// Bytes of best parts whose value equals one whole file.
+/// Bytes of the best parts that together are worth as much as one whole file.
 const PARTS_BYTES: f64 = 4000.0;
 
-/// Worth at which a convention, manifest or automation file reaches its full value.
+/// Summed worth of parts at which a convention, manifest or automation file reaches its full value.
 const ENOUGH: f64 = 1000.0;
 
-/// Share of the value for showing anything of a found file, and for the interface of a named file.
+/// Share of a found file's value for showing any part of it.
 const GLANCE: f64 = 0.05;
 const INTERFACE: f64 = 0.5;
 
 /// Maximum tokens of the interface shown together with a named file's parts.
 const BESIDE_PARTS: usize = 500;
 
-/// Tokens of the shortest form, for a file with very many definitions.
+/// Maximum tokens of the shortest form, which cuts the list of names of a file with very many definitions.
 const SHORT_NAMES: usize = 300;
 
-/// Returns the forms of a file within `most` tokens. They are sorted by length, longest first; each is longer than the
-/// next.
+/// Returns the forms of a file that fit in `most` tokens, longest first.
 pub(super) fn build_forms(
     candidate: &ContextCandidate,
     file: &IndexedFile,
@@ -97,7 +96,8 @@ struct SummaryPage {
     text: RedactedText,
 }
 
-/// Returns summaries, longest first. Empty for a file with imports only, which do not show its purpose.
+/// Returns the file's summaries, longest first. Returns an empty list for a file with imports only, because they do not
+/// show its purpose.
 fn summary_pages(file: &IndexedFile) -> Vec<SummaryPage> {
     let summary = file.digest.summary();
     if summary.items.is_empty() {
@@ -171,7 +171,8 @@ impl FileFormBuilder<'_> {
         self.add_part_forms(text, *secrets, parts, &share, pages);
     }
 
-    /// Adds forms with the best parts, in line order. For a named file, its interface comes first.
+    /// Adds forms with different numbers of the best parts, each in line order. For a named file, a short interface
+    /// comes first.
     fn add_part_forms(
         &mut self,
         text: &str,
@@ -207,7 +208,7 @@ fn part_worth(part: &FilePart) -> f64 {
     part.worth * part.bytes as f64
 }
 
-/// Returns the first and last lines of the parts in order; adjacent parts are merged.
+/// Returns the line ranges of the parts in order. Adjacent parts become one range.
 fn merge_ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
     let mut parts: Vec<(usize, usize)> = parts.iter().map(|part| (part.first, part.last)).collect();
     parts.sort_unstable();
@@ -221,7 +222,7 @@ fn merge_ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// Returns as many lines from the top as fit into [`SHORT_NAMES`] tokens.
+/// Returns the first lines that fit in [`SHORT_NAMES`] tokens.
 fn first_names(page: &str) -> String {
     let mut budget = SHORT_NAMES;
     let mut some = String::new();

@@ -8,9 +8,9 @@ use crate::codebase::{Index, RankedFile, tokens};
 /// Folder depths to try, deepest first.
 const DEPTHS: [usize; 5] = [6, 4, 3, 2, 1];
 
-/// Returns the list within `most` tokens; empty for an empty repository. Files excluded from the context are listed
-/// too: that a path exists is a fact. If only folders fit, the folders of the best files are listed in full as far as
-/// the budget allows.
+/// Returns the list of paths within `most` tokens; empty for an empty repository. It includes files excluded from the
+/// context, because only their content is secret. If only folders fit, the files in the best-ranked files' folders are
+/// added as far as the budget allows.
 pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> String {
     let files = index.files().iter().map(|file| file.path.as_str());
     let mut paths: Vec<&str> = files.chain(index.excluded().iter().map(|left| left.path.as_str())).collect();
@@ -42,7 +42,7 @@ pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> S
     if list.is_empty() { String::new() } else { listed(&list) }
 }
 
-/// Returns as many lines as fit, and the number of missing ones.
+/// Returns the first lines that fit, with a last line that counts the missing ones.
 fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
     let ends: Vec<usize> = list.match_indices('\n').map(|(at, _)| at + 1).collect();
     let with = |count: usize| format!("{}… and {} more\n", &list[..ends[count - 1]], ends.len() - count);
@@ -61,7 +61,7 @@ fn top_folders(offers: &[RankedFile]) -> Vec<&str> {
     folders.filter(|folder| seen.insert(*folder)).collect()
 }
 
-/// Returns the files of one folder, unless the list already has them.
+/// Returns the paths of the folder's files. Returns an empty text for the root if `list` already has its files.
 fn unlisted_siblings(paths: &[&str], folder: &str, list: &str) -> String {
     let within = |path: &&&str| path.rsplit_once('/').map_or("", |(parent, _)| parent) == folder;
     let mut lines = String::new();
@@ -72,7 +72,7 @@ fn unlisted_siblings(paths: &[&str], folder: &str, list: &str) -> String {
     if folder.is_empty() && list.contains(&lines) { String::new() } else { lines }
 }
 
-/// Lists folders down to `depth` with the number of files below each, and the files of the root.
+/// Lists folders down to `depth`, each with the number of files below it. Also lists the files in the root.
 fn count_by_folder(paths: &[&str], depth: usize) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in paths {

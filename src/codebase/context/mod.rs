@@ -1,13 +1,14 @@
-//! Builds the part of a prompt that shows a repository, within a token budget. It holds the list of paths, interfaces
-//! of the files to change, relevant code with the reason for each file, and the repository's own documentation.
+//! Builds the part of a prompt that shows a repository, within a token budget. It contains the list of paths,
+//! interfaces of the files to change, relevant code with the reason for each file, and the repository's own
+//! documentation.
 //!
-//! Works in two steps, because contents are read late. [`plan_context`] reads only the index and says which files it
-//! wants; [`ContextPlan::fill`] takes their contents and chooses. [`gather_context`] runs both and reads the contents
-//! once, in bounded size. The same commit, request and budget give the same bytes, except for files listed in
-//! [`ContextReport::timed_out`].
+//! It works in two steps, because file contents are read late. [`plan_context`] uses only the index and decides which
+//! files to read; [`ContextPlan::fill`] takes their contents and chooses what to show. [`gather_context`] runs both and
+//! reads at most `CONTEXT_READ_BYTES` of files. The same commit, request and budget give the same bytes, except for
+//! files listed in [`ContextReport::timed_out`].
 //!
-//! Repository content stays text: a file cannot close the fence around it, and a path cannot break its line.
-//! Credentials are redacted before any text is cut, because half a credential might not be recognized.
+//! Repository content cannot escape its place in the prompt: a file cannot close the fence around it, and a path cannot
+//! break its line. Credentials are redacted before any text is cut, because half a credential might not be recognized.
 
 mod forms;
 mod listing;
@@ -54,12 +55,12 @@ pub struct ContextSections {
     pub paths: String,
     /// One section per file: named files first, then the most relevant.
     pub files: Vec<String>,
-    /// Minimum form of each named file (its interface), in the order of `files`.
+    /// Required form of each named file, usually its interface, in the order of `files`.
     #[serde(default)]
     pub least: Vec<String>,
 }
 
-/// Prompt sections and the report on them.
+/// Prompt sections, and a report of the files shown and left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodebaseContext {
     #[serde(flatten)]
@@ -79,7 +80,7 @@ pub struct ContextRequest {
     pub budget: usize,
 }
 
-/// Choices made from the index alone, before any file is read.
+/// Candidates and paths chosen from the index alone, before any file is read.
 #[derive(Debug)]
 pub struct ContextPlan {
     index: Arc<Index>,
@@ -94,26 +95,26 @@ pub struct ContextPlan {
 #[derive(Debug)]
 struct ContextCandidate {
     path: String,
-    /// Reason for showing the file, for the model and for people.
+    /// Reason for showing the file; printed in the prompt and in the report.
     why: String,
-    /// Relevance, comparable between candidates.
+    /// Relevance, on the same scale for all candidates.
     value: f64,
     role: FileRole,
 }
 
-/// Why a file is a candidate.
+/// Role that makes a file a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileRole {
     /// Named as a file to change; its interface is required.
     Named,
     Convention,
     Manifest,
-    /// Defines what runs for each change.
+    /// CI configuration: defines the commands that run for each change.
     Automation,
     Found,
 }
 
-/// Builds the context for a commit: plans, reads the wanted files in one batch, and fills.
+/// Builds the context for a commit: plans it, reads the wanted files in one batch, and chooses what to show.
 pub async fn gather_context(
     index: Arc<Index>,
     snapshot: &Snapshot,
@@ -128,7 +129,7 @@ pub async fn gather_context(
     run_blocking(move || plan.fill(contents)).await
 }
 
-/// Plans which files may be shown and whose contents are needed.
+/// Plans which files may be shown and which contents must be read.
 pub fn plan_context(index: Arc<Index>, request: &ContextRequest) -> ContextPlan {
     let offers = rank_files(&index, &RankingRequest { text: &request.text, files: &request.files });
     let (named, refused) = roles::find_named_files(&index, request);
@@ -142,11 +143,11 @@ pub fn plan_context(index: Arc<Index>, request: &ContextRequest) -> ContextPlan 
 /// Value of a named file; the best ranked file has 1.
 const NAMED_VALUE: f64 = 1.5;
 
-/// Number of top-ranked files whose project files are looked for. Tests are skipped, because they bring manifests of
-/// their own.
+/// Number of top-ranked files around which we look for project files such as manifests. Tests are skipped, because they
+/// have their own manifests.
 const BEST: usize = 3;
 
-/// Returns each candidate once, in its strongest role. Named files come first in their order, then the most relevant.
+/// Returns each candidate once, with its strongest role. Named files come first, then the others by relevance.
 fn collect_candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) -> Vec<ContextCandidate> {
     let best = offers.iter().find(|offer| !named.contains(&offer.path));
     let best = best.map_or(1.0, |offer| offer.score).max(f64::MIN_POSITIVE);
@@ -185,7 +186,7 @@ fn inclusion_reason(role: FileRole, offer: Option<&RankedFile>) -> String {
 }
 
 impl ContextPlan {
-    /// Returns the paths to read, each once, as far as the memory limit allows.
+    /// Returns the paths to read, each once. Skips files that would exceed `CONTEXT_READ_BYTES`.
     pub fn wanted_paths(&self) -> impl Iterator<Item = &str> {
         let mut left = CONTEXT_READ_BYTES;
         self.candidates.iter().map(|candidate| candidate.path.as_str()).filter(move |path| {
@@ -249,11 +250,11 @@ impl ContextPlan {
     }
 }
 
-/// Minimum tokens reserved for each named file's interface, however many files are named.
+/// Minimum tokens that each named file may use for its interface, even if many files are named.
 const INTERFACE: usize = 600;
 
-/// Builds the budget item of a candidate. A named file requires its longest interface within `share` tokens; together
-/// the named files may take half of the budget.
+/// Builds the budget item of a candidate. A named file requires its longest interface within `share` tokens. The caller
+/// sets `share` so that the named files together may take half of the budget.
 fn budget_item(candidate: &ContextCandidate, forms: &[FileForm], share: usize) -> BudgetItem {
     let last = forms.len().checked_sub(1).filter(|_| candidate.role == FileRole::Named);
     let fits = |form: &FileForm| form.kind.is_interface() && form.tokens <= share;

@@ -1,4 +1,4 @@
-//! Splits texts into parts of some lines and scores each part by the query words it contains.
+//! Splits texts into parts of 8 to 40 lines and scores each part by the query words it contains.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use crate::codebase::{
     ranking::{RankingQuery, for_each_query_word},
 };
 
-/// Minimum and maximum lines of a part.
+/// Minimum lines of a part.
 const LEAST_LINES: usize = 8;
 const MOST_LINES: usize = 40;
 
-/// Base worth of every part. A relevant file matters as a whole, so parts without query words count too.
+/// Base worth of every part, including parts without query words, because a relevant file is useful as a whole.
 const EVEN: f64 = 0.4;
 /// Share of a part's score added to each neighbour.
 const NEAR: f64 = 0.3;
 /// BM25 length normalization, from 0 to 1.
 const LENGTH: f64 = 0.75;
 
-/// A range of lines of a text.
+/// A range of lines of a text, with its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct FilePart {
     /// Line numbers from 1, inclusive.
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) bytes: usize,
-    /// Worth per byte, at least [`EVEN`]; above 1 for the best part.
+    /// Worth per byte: [`EVEN`] plus the part's score relative to the best part's score.
     pub(super) worth: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Report on a context: what it contains and what it lacks.
+//! Report on a context: files shown, files left out, and the reasons.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::{ContextCandidate, forms::FileForm, untrusted_text};
 use crate::codebase::Index;
 
-/// Report of the files shown to a model and of those left out, each with the reason. Written for people.
+/// Report for people: the files shown to a model and the files left out, each with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextReport {
-    /// Budget in tokens, estimated.
+    /// Budget of the context in tokens.
     pub budget: usize,
     pub tokens: usize,
     /// Tokens used by the list of paths.
@@ -19,13 +19,13 @@ pub struct ContextReport {
     pub included: Vec<IncludedFile>,
     /// Relevant files that did not fit, most relevant first.
     pub no_room: Vec<String>,
-    /// Number of those that were named or among the best found.
+    /// Number of files in `no_room` that were named or among the best-ranked.
     pub missed: usize,
-    /// Named files that may never be shown, each with the reason.
+    /// Named files that are never shown to a model, each with the reason.
     pub refused: Vec<(String, String)>,
     /// Files never shown to a model, by reason.
     pub left_out: Vec<ExclusionGroup>,
-    /// First files whose parsing timed out here. Another machine may read more of them.
+    /// Some files whose parsing timed out on this machine. A faster machine may parse more of them.
     #[serde(default)]
     pub timed_out: Vec<String>,
     pub secrets: usize,
@@ -35,7 +35,7 @@ pub struct ContextReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncludedFile {
     pub path: String,
-    /// Form in which it is shown, such as `whole` or `parts`.
+    /// Form in which the file is shown, such as `whole` or `parts`.
     pub form: String,
     pub tokens: usize,
     pub why: String,
@@ -53,7 +53,7 @@ pub struct ExclusionGroup {
 const SOME: usize = 10;
 
 impl ContextReport {
-    /// Creates a report with the files of the index that are never shown, whatever the request.
+    /// Creates a report that lists the files excluded from every context.
     pub(super) fn for_index(index: &Index) -> Self {
         let mut by_reason: BTreeMap<_, (usize, Vec<String>)> = BTreeMap::new();
         for left in index.excluded() {

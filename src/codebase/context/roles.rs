@@ -1,4 +1,4 @@
-//! Finds files that matter by their role: named files and project files such as READMEs and manifests.
+//! Finds named files, and project files such as READMEs and manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use crate::{
     limits,
 };
 
-/// Returns the requested files, then those the text names. Also returns those that may never be shown, with the reason.
+/// Returns the requested files, then the files that the text names. The second list has the named files that are never
+/// shown, each with the reason.
 pub(super) fn find_named_files(
     index: &Index,
     request: &ContextRequest,
@@ -40,8 +41,8 @@ pub(super) fn find_named_files(
     (named, refused)
 }
 
-/// Project files: role, value, and lowercase names; prose files without their ending. READMEs count little, since most
-/// repositories have one and many say little.
+/// Project files: role, value, and lowercase names. Names of prose files have no ending. READMEs get a low value,
+/// because most repositories have one and many say little.
 const ABOUT: &[(FileRole, f64, &str)] = &[
     (
         FileRole::Convention,
@@ -63,8 +64,8 @@ const ABOUT: &[(FileRole, f64, &str)] = &[
     ),
 ];
 
-/// Returns the project files around some files: for each name, the nearest one above each file, and the one in the
-/// root.
+/// Returns the project files for `files`. For each project file name, returns the nearest file above each of `files`,
+/// and the file in the root.
 pub(super) fn find_project_files(index: &Index, files: &[String]) -> Vec<(String, FileRole, f64)> {
     let mut by_folder: BTreeMap<&str, BTreeMap<String, (&str, FileRole, f64)>> = BTreeMap::new();
     for file in index.files() {

@@ -4,7 +4,7 @@ use crate::documents::{is_invisible, secrets};
 
 pub(super) const REDACTED: &str = "[redacted]";
 
-/// A text that is safe to show: credentials are redacted and invisible characters removed. Line numbers do not change.
+/// A text with credentials redacted and invisible characters removed. Its line numbers are those of the original.
 pub(super) struct RedactedText {
     pub(super) text: String,
     pub(super) secrets: usize,
@@ -34,7 +34,7 @@ pub fn redact_text(text: &str) -> String {
     RedactedText::new(text).text
 }
 
-/// Renders a file's section: its path, the reason, and each body in a fence below its label.
+/// Renders a file's section: its path, the reason for showing it, and each body in a fence below its label.
 pub(super) fn file_section(path: &str, why: &str, bodies: &[(String, String)]) -> String {
     let mut out = format!("\n## {}\n", inline_code(&one_line(path)));
     for (at, (label, body)) in bodies.iter().enumerate() {
@@ -64,7 +64,7 @@ fn longest_backtick_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// Makes a text safe for one line: no line breaks, no invisible characters, no credentials.
+/// Makes a text safe for one line: replaces line breaks and invisible characters, and redacts credentials.
 pub(super) fn one_line(text: &str) -> String {
     let line: String = text.chars().map(|c| if is_hidden(c) { '?' } else { c }).collect();
     secrets::redact(&line)

@@ -1,7 +1,7 @@
 //! Looks up names in a commit: paths, words, and import targets.
 //!
-//! A word that occurs in any file exists, whatever it means. Lookups use the index, and the text of code files that the
-//! index excludes.
+//! A word that occurs in any file exists, whatever it means there. Lookups use the index, and the texts of code files
+//! that the index excludes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,20 +13,19 @@ use super::{
 };
 use crate::documents::{CodebaseLookup, FileTree, UnresolvedImport};
 
-/// Maximum imports checked per code block, and maximum candidate paths per import. No readable design has more.
+/// Maximum imports checked per code block. Readable designs have fewer.
 const NAMED_IMPORTS: usize = 100;
 const NAMED_PLACES: usize = 20;
 
-/// Minimum length of a name and of a module name for typo detection. Shorter names have too many neighbours one letter
-/// away; a module has few siblings.
+/// Minimum length of a name for typo detection. A shorter name has too many other names one letter away.
 const SHORTEST: usize = 6;
 const SHORTEST_MODULE: usize = 4;
-/// Names of at least this length may differ by two letters, shorter ones by one.
+/// Minimum length of a name in which a typo may change two letters. In shorter names it may change one.
 const LONG: usize = 12;
-/// Minimum similarity (Dice) for suggesting a module.
+/// Minimum similarity (Dice coefficient) of a suggested module.
 const ALIKE: f64 = 0.5;
 
-/// Returns the paths of code files that the index excludes.
+/// Returns the paths of code files that the index excludes and whose text may still be searched.
 pub fn unindexed_code(index: &Index) -> impl Iterator<Item = &str> {
     let code = |left: &&ExcludedFile| {
         use ExclusionReason::{Binary, LfsPointer, Name, Secret, Submodule, Symlink};
@@ -36,20 +35,20 @@ pub fn unindexed_code(index: &Index) -> impl Iterator<Item = &str> {
     index.excluded().iter().filter(code).map(|left| left.path.as_str())
 }
 
-/// Names in a commit's files.
+/// Names that occur in a commit's files and paths.
 pub struct CodebaseNames<'i> {
     index: &'i Index,
     /// All paths of the commit, including excluded files.
     tree: &'i TreeIndex,
-    /// Texts of excluded code files.
+    /// Texts of code files that the index excludes.
     unread: &'i [String],
     all: bool,
     modules: Vec<&'i str>,
     /// Paths of all files, each prefixed with `^/`.
     paths: Vec<String>,
-    /// Names that files define or use, and names of files and folders, each with its location.
+    /// Names that exist: those that files define or use, and those of files and folders. Each has a path and a line.
     real: BTreeMap<&'i str, (&'i str, u32)>,
-    /// Names of files, folders, modules and types, which may have members.
+    /// Names of files, folders, modules and types, because these may have members.
     owners: BTreeSet<&'i str>,
 }
 
@@ -97,13 +96,13 @@ impl<'i> CodebaseNames<'i> {
         names
     }
 
-    /// Adds texts of [`unindexed_code`]. `all` says whether the texts are complete.
+    /// Adds texts of [`unindexed_code`]. `all` is true if no text is missing.
     pub fn with_unindexed_texts(self, unread: &'i [String], all: bool) -> Self {
         Self { unread, all, ..self }
     }
 
-    /// Returns the paths a module may refer to: `^` is the root, other paths may start anywhere. Empty if the module
-    /// may belong to another repository.
+    /// Returns the paths that a module may refer to. A path with `^` starts at the root; other paths may start in any
+    /// folder. Returns an empty list if the module may belong to another repository.
     fn candidate_paths(&self, language: Language, module: &str, files: &[&str]) -> Vec<String> {
         let from_files = |path: &str| -> Vec<String> {
             let paths = files.iter().filter_map(|file| resolve_relative(folder_of(file), path));
@@ -154,7 +153,7 @@ impl<'i> CodebaseNames<'i> {
         }
     }
 
-    /// Returns the longest prefix of a path that exists, counting the design's own new files.
+    /// Returns the longest prefix of a path that exists in the commit or among `files`, the files that the design adds.
     fn existing_prefix<'w>(&self, path_to_find: &'w str, files: &[String]) -> &'w str {
         let is_there = |part: &&str| {
             let whole = |path: &String| {
@@ -167,7 +166,7 @@ impl<'i> CodebaseNames<'i> {
         ends.take_while(is_there).last().unwrap_or_default()
     }
 
-    /// Returns the most similar name to `part` among the siblings below `before`.
+    /// Returns the name most similar to `part` among the files and folders in the folder `before`.
     fn nearest_sibling(&self, before: &str, part: &str) -> Option<&str> {
         let start = format!("{before}/");
         let behind = self.paths.iter().flat_map(|path| {
@@ -185,7 +184,7 @@ impl<'i> CodebaseNames<'i> {
         best.map(|(_, known)| known)
     }
 
-    /// Whether a `.gitignore` mentions this name, so it may be build output.
+    /// Returns whether a `.gitignore` mentions this name. The name may then be build output.
     fn is_ignored(&self, name: &str) -> bool {
         let ignores =
             |file: &IndexedFile| file_name(&file.path) == ".gitignore" && file.digest.contains_name(name);
@@ -290,9 +289,11 @@ impl CodebaseLookup for CodebaseNames<'_> {
     }
 }
 
-/// Returns how many letters of `name` differ from a real name, ignoring case and `_`; 0 if only the case style differs.
-/// Returns `None` if it cannot be a typo: too many letters or any digit differ, only the first letter differs, or only
-/// one name is a constant.
+/// Returns the number of letters in which `name` differs from a real name, ignoring case and `_`. Names that differ
+/// only in case style have distance 0.
+///
+/// Returns `None` if `name` cannot be a typo: too many letters or any digit differ, only the first letter differs, or
+/// only one of the names is a constant.
 fn typo_distance(real: &str, name: &str) -> Option<usize> {
     let most = if name.len() < LONG { 1 } else { 2 };
     let digits = |name: &str| name.bytes().filter(u8::is_ascii_digit).collect::<Vec<_>>();
@@ -315,7 +316,7 @@ fn typo_distance(real: &str, name: &str) -> Option<usize> {
     near.then(|| edit_distance(&real, &name)).filter(|edits| *edits <= most)
 }
 
-/// Damerau-Levenshtein distance: inserted, deleted, changed and swapped letters.
+/// Returns the Damerau-Levenshtein distance: the number of inserted, deleted, changed and swapped letters.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for (i, x) in a.iter().enumerate() {

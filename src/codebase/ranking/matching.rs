@@ -12,26 +12,24 @@ use crate::codebase::{
     words,
 };
 
-/// A query word in a file's name counts as this many occurrences in its text; in a folder's name, as half.
-/// A word in a definition's name counts likewise.
+/// Occurrences that a query word in the file's name adds to its occurrences in the text. A folder's name adds half.
 const IN_PATH: f64 = 4.0;
 const IN_DEFINITION: f64 = 3.0;
-/// Extra weights on top of the saturated count (limit 2.2): for the path, for a definition, and for past commit
-/// messages.
+/// Weight of the path, added to the saturated count, whose limit is 2.2.
 const PATH: f64 = 1.0;
 const DEFINITION: f64 = 0.75;
 const PAST: f64 = 2.5;
 /// BM25 length normalization for files and for their commit messages, from 0 to 1.
 const LENGTH: f64 = 0.5;
-/// Share of the score that depends on how many different query words the file has.
+/// Share of the score that depends on which part of the query's words the file contains.
 const COVERAGE: f64 = 0.5;
-/// Factor for prose, settings and data.
+/// Factor for the score of files that are not source code: prose, settings and data.
 const NO_SOURCE: f64 = 0.3;
 
 #[derive(Debug, Default)]
 pub(super) struct FileMatch<'a> {
     pub(super) score: f64,
-    /// Indices of matched words in the query, most significant first.
+    /// Positions in the query of the matched words, most significant first.
     pub(super) words: Vec<usize>,
     /// Query names that the file defines, sorted.
     pub(super) defines: Vec<&'a str>,
@@ -45,7 +43,7 @@ struct WordHit {
     past: f64,
 }
 
-/// Returns the match of every file, in index order.
+/// Returns the matches of all files, in the order of the index.
 pub(super) fn match_files<'a>(index: &'a Index, query: &RankingQuery) -> Vec<FileMatch<'a>> {
     let files = index.files();
     let mut hits: Vec<FileHits<'_>> =
@@ -63,7 +61,8 @@ pub(super) fn match_files<'a>(index: &'a Index, query: &RankingQuery) -> Vec<Fil
     found.map(|(hits, file)| hits.score(&telling, file, file.size as f64 / size.max(1.0))).collect()
 }
 
-/// Adds the words of earlier commits, each divided among the files it changed.
+/// Adds the query words in the subjects of earlier commits to the files that each commit changed. The more files a
+/// commit changed, the less it adds to each.
 fn add_past_commits(index: &Index, query: &RankingQuery, hits: &mut [FileHits<'_>]) {
     let share = |files: &[usize]| 1.0 / (files.len() as f64).sqrt();
     let mut word_sums = vec![0.0; hits.len()];
@@ -85,7 +84,7 @@ fn add_past_commits(index: &Index, query: &RankingQuery, hits: &mut [FileHits<'_
     }
 }
 
-/// Unweighted match of one file.
+/// Query words and names that one file contains, before weighting.
 struct FileHits<'a> {
     words: BTreeMap<usize, WordHit>,
     defines: Vec<&'a str>,
@@ -121,7 +120,8 @@ impl<'a> FileHits<'a> {
         Self { words, defines }
     }
 
-    /// Scores the match. `telling` is the weight of each query word; `size` is the file's length relative to the mean.
+    /// Computes the score. `telling` is the weight of each query word; `size` is the file's size, where 1.0 is the
+    /// mean.
     fn score(self, telling: &[f64], file: &IndexedFile, size: f64) -> FileMatch<'a> {
         let worth = |(word, hit): (&usize, &WordHit)| {
             let in_text = bm25::normalize_for_length(hit.text, size, LENGTH);
@@ -144,7 +144,7 @@ impl<'a> FileHits<'a> {
     }
 }
 
-/// Whether the file is source code, with or without a grammar here.
+/// Returns whether the file is source code, including languages without a grammar here.
 fn is_source(file: &IndexedFile) -> bool {
     let ending = file_name(&file.path).rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
     match file.language {
@@ -157,7 +157,7 @@ fn is_source(file: &IndexedFile) -> bool {
 const NO_CODE: &str =
     "adoc csv diff htm html jsonl log org out patch pot po properties rst svg tex tsv txt xml";
 
-/// Calls `found` with the query index of each query word in the names of a text.
+/// Calls `found` for each query word in a text's names, with the word's position in the query.
 pub(in crate::codebase) fn for_each_query_word(
     text: &str,
     query: &RankingQuery,

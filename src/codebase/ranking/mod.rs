@@ -1,9 +1,9 @@
 //! Ranks the files of a repository by relevance to a text and a list of files.
 //!
 //! The base score is BM25 over the words of each file's path, definitions, text, and past commit messages. Files that
-//! define a name from the text score higher; a test and the file it tests raise each other's score. Neither a model
-//! nor an embedding is used: the same commit and request give the same order. The weights are round numbers, chosen on the
-//! commits in `benches/recall/older.txt` and checked on those in `commits.txt` in the same folder.
+//! define a name from the text score higher; a test and the file it tests raise each other's score. The ranking uses
+//! neither a model nor an embedding, so the same commit and request give the same order. The weights are round numbers,
+//! chosen on the commits in `benches/recall/older.txt` and checked on those in `commits.txt` in the same folder.
 
 mod matching;
 mod query;
@@ -25,25 +25,25 @@ pub struct RankingRequest<'a> {
     pub files: &'a [String],
 }
 
-/// A relevant file, with the reason.
+/// A relevant file with the query words that it contains.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedFile {
     pub path: String,
-    /// Comparable only within one ranking; the best file by words alone scores 1.
+    /// Score, comparable only within one ranking. The file that matches the words best scores 1 before bonuses.
     pub score: f64,
     /// Words of the text that the file or its past commits contain, most significant first.
     pub words: Vec<String>,
 }
 
-/// Maximum words reported per file: the first ones explain enough, and each costs budget.
+/// Maximum words reported per file. More words would explain little and use tokens.
 const WORDS: usize = 5;
 
-/// Bonus for being the only file that defines a name from the text, and the maximum of such bonuses per file.
+/// Bonus for the only file that defines a name from the text.
 const DEFINES: f64 = 0.4;
 const MOST_DEFINES: f64 = 1.0;
 /// Bonus for a file the request lists.
 const REQUESTED: f64 = 2.0;
-/// Share of a test's score added to the file it tests, and the reverse.
+/// Share of a test's score that is added to the file it tests.
 const TESTED: f64 = 0.35;
 const TEST: f64 = 0.3;
 
@@ -75,7 +75,7 @@ pub fn rank_files(index: &Index, request: &RankingRequest<'_>) -> Vec<RankedFile
     offers.collect()
 }
 
-/// Adds the definition bonus. A name that many files define counts less for each.
+/// Adds the definition bonus. The more files define a name, the smaller is the bonus for each.
 fn boost_definitions(scores: &mut [f64], found: &[FileMatch<'_>]) {
     let mut defining = BTreeMap::<&str, u32>::new();
     for name in found.iter().flat_map(|found| &found.defines) {
@@ -87,7 +87,8 @@ fn boost_definitions(scores: &mut [f64], found: &[FileMatch<'_>]) {
     }
 }
 
-/// Raises files by their tests and tests by the files they test. Of several, only the best counts.
+/// Raises the scores of files by those of their tests, and the scores of tests by those of the files they test. If a
+/// file has several tests, only the best one is used.
 fn boost_tests(scores: &mut [f64], tests: &[(usize, usize)]) {
     let before = scores.to_vec();
     for (test, tested) in tests {

@@ -10,9 +10,9 @@ const SIMILAR_NAMES: usize = 200;
 
 #[derive(Debug, Default)]
 pub(in crate::codebase) struct RankingQuery {
-    /// Sorted words, each with its weight before rarity.
+    /// Sorted words with their weights; the words' rarity is not included yet.
     pub(in crate::codebase) words: Vec<(String, f64)>,
-    /// Words written like code: `FooBar`, `foo_bar`, `foo()`, or anything in backticks.
+    /// Words written like code, such as `FooBar`, `foo_bar` and `foo()`, and all words in backticks.
     pub(super) names: BTreeSet<String>,
 }
 
@@ -49,7 +49,7 @@ impl RankingQuery {
     }
 }
 
-/// Removes URLs, since their words describe web pages, not the repository. The path of a GitHub file link stays:
+/// Removes URLs, because their words describe web pages, not the repository. Keeps the path in a GitHub file link:
 /// `https://github.com/OWNER/NAME/blob/COMMIT/PATH`.
 fn strip_urls(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
@@ -66,7 +66,7 @@ fn strip_urls(text: &str) -> String {
     kept + rest
 }
 
-/// Weighs words: title words get a bonus of 2, and repeated words grow logarithmically.
+/// Returns the weight of each word. Repetition raises it logarithmically, and a word of the title gets a bonus of 2.
 fn weigh_words(title: &str, body: &str) -> Vec<(String, f64)> {
     let mut weights: BTreeMap<String, f64> = BTreeMap::new();
     for (word, count) in words::count_words(&words::count_names(body)) {

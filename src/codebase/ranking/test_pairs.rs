@@ -10,10 +10,10 @@ use crate::codebase::{
 /// Maximum folders of a path that are compared, from its end.
 const PATH_PARTS: usize = 12;
 
-/// Maximum files of one name compared for each test; the largest repositories have fewer.
+/// Maximum files with the tested name that are compared for each test. The largest repositories have fewer.
 const TESTED_CANDIDATES: usize = 256;
 
-/// Whether a path is a test or a test helper, by the conventions of all languages.
+/// Returns whether a path is a test or a test helper, by the naming conventions of any language.
 pub(in crate::codebase) fn is_test(path: &str) -> bool {
     let name = file_name(path);
     let mut folders = path[..path.len() - name.len()].split('/');
@@ -28,7 +28,7 @@ pub(in crate::codebase) fn is_test(path: &str) -> bool {
 const FOLDERS: &[&str] =
     &["e2e", "fixtures", "spec", "specs", "test", "testdata", "testfixtures", "testing", "tests"];
 
-/// Returns the subject of a test's name: `tree` for `tree_test.go`, `test_tree.py` and `tree.spec.ts`.
+/// Returns the name of the tested file: `tree` for `tree_test.go`, `test_tree.py` and `tree.spec.ts`.
 fn tested_name(name: &str) -> Option<&str> {
     let whole = stem(name);
     let ending = &name[whole.len()..];
@@ -44,8 +44,8 @@ fn tested_name(name: &str) -> Option<&str> {
 const SUFFIXES: &[&str] =
     &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
 
-/// Returns pairs of test and tested file, as indices. Among files named like the subject, the one sharing most folders
-/// with the test wins, then the least deep.
+/// Returns pairs of test and tested file, as positions in the index. If several files have the tested name, the one
+/// that shares most folder names with the test wins, then the one nearest to the root.
 pub(super) fn pair_tests(index: &Index) -> Vec<(usize, usize)> {
     let files = index.files();
     let mut by_stem: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -74,8 +74,8 @@ pub(super) fn pair_tests(index: &Index) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Counts the folder names two paths share, in any position: mirrored trees differ only at the root. The same folder
-/// counts one more.
+/// Counts the folder names that both paths contain, at any depth, because mirrored trees differ only near the root.
+/// Adds one if both are in the same folder.
 fn shared_folders(a: &str, b: &str) -> usize {
     let (a, b) = (folder_of(a), folder_of(b));
     let same = usize::from(a == b);

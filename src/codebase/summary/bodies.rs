@@ -1,9 +1,9 @@
-//! Blanks function bodies before parsing: they are most of a text, and summaries do not need them.
+//! Blanks function bodies before parsing, because they are most of a text and summaries do not need them.
 //!
-//! Bodies are found by layout. A body runs from the end of a function's head to the first line that is indented no
-//! deeper than the head. The text keeps its length byte for byte, so positions in it match the source. Code in another
-//! layout stays. If something else is mistaken for a body, the blanked text does not parse, and the whole text is
-//! parsed instead.
+//! Bodies are found by layout. A body runs from the end of a function's head to the first line that is not indented
+//! deeper than the head. The blanked text has the same length, so byte positions match the source. Bodies with another
+//! layout are not blanked. If other code is mistaken for a body, the blanked text does not parse, and the original text
+//! is parsed instead.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(super) enum FunctionSyntax {
     Ruby,
 }
 
-/// Keywords of containers of declarations.
+/// Keywords that open a container of declarations, not a function.
 const HOLDERS: &[&str] = &[
     "class",
     "enum",
@@ -62,11 +62,11 @@ pub(super) fn blank(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| !matches!(byte, b'\n' | b'\r' | b'\t')).for_each(|byte| *byte = b' ');
 }
 
-/// Body between a function's head and its end.
+/// Range of a function's body.
 struct FunctionBody {
     range: Range<usize>,
-    /// Byte where the blanked body needs a statement to stay valid (Python). It is in the last line, because there the
-    /// function ends.
+    /// Byte where a blanked Python body gets a statement, so that it stays valid. It is in the body's last line, so
+    /// that the function keeps its end.
     statement: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! C, and the parts of it that C++ shares.
+//! Grammar of C, with functions that C++ uses too.
 
 use tree_sitter::Node;
 
@@ -137,7 +137,7 @@ fn function_kind(node: Node<'_>, around: &NodeContext) -> CodeItemKind {
     if is_in_type(around) || qualified { CodeItemKind::Method } else { CodeItemKind::Function }
 }
 
-/// Whether a declaration outside of types is `static`, and so private to its file.
+/// Returns whether a declaration outside of types is `static`, which makes it private to its file.
 fn is_static(source: &SourceText<'_>, node: Node<'_>, around: &NodeContext) -> bool {
     let mut specifiers = children_of_kind(node, "storage_class_specifier").into_iter();
     !is_in_type(around) && specifiers.any(|specifier| source.node_text(specifier) == "static")
@@ -154,7 +154,7 @@ fn declared_names(source: &SourceText<'_>, node: Node<'_>) -> Vec<(bool, String)
     named.map(|(function, name)| (function, base_name(source, name))).collect()
 }
 
-/// Returns the innermost node of a declarator and whether it declares a function: `(*f(int))[3]` does, `(*f)(int)` does
+/// Returns the innermost node of a declarator and whether it declares a function. `(*f(int))[3]` does; `(*f)(int)` does
 /// not.
 fn innermost_declarator(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
     let mut function = false;
@@ -201,7 +201,7 @@ fn base_name(source: &SourceText<'_>, mut node: Node<'_>) -> String {
     source.node_text(node).to_owned()
 }
 
-/// Whether this keyword only looks like a name because the text is broken.
+/// Returns whether a name is a keyword, which happens if the text has syntax errors.
 fn is_keyword(name: &str) -> bool {
     const WORDS: &[&str] = &[
         "if", "else", "for", "while", "do", "switch", "case", "return", "sizeof", "goto", "default", "catch",
@@ -210,7 +210,7 @@ fn is_keyword(name: &str) -> bool {
     WORDS.contains(&name)
 }
 
-/// Classifies `#define NAME value`; a long value is cut. Header guards are skipped.
+/// Classifies `#define NAME value`. A long value is left out of the signature, and header guards are skipped.
 fn macro_definition<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let name = source.field_text(node, "name");
     let value = node.child_by_field_name("value");

@@ -1,4 +1,4 @@
-//! C++.
+//! Grammar of C++.
 
 use tree_sitter::Node;
 

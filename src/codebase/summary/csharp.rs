@@ -1,4 +1,4 @@
-//! C#.
+//! Grammar of C#.
 
 use tree_sitter::Node;
 
@@ -68,8 +68,8 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Whether an item is public. Without a modifier, type members are private, interface and enum members public, and
-/// types visible in their assembly.
+/// Returns whether an item is public. Without a modifier, members of a class or struct are private; members of
+/// interfaces and enums, and types, are public.
 fn is_public<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> bool {
     let has_modifier = |words: &[&str]| {
         children_of_kind(node, "modifier")
@@ -84,7 +84,8 @@ fn is_public<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) 
     around.public && (open || has_modifier(&["public", "protected", "internal"]))
 }
 
-/// Returns the end of a property's signature. Accessors without bodies belong to it: `{ get; private set; }`.
+/// Returns the end of a property's signature; `None` for the end of the node. Accessors without bodies are part of it:
+/// `{ get; private set; }`.
 fn accessors_end<'t>(source: &SourceText<'t>, node: Node<'t>) -> Option<usize> {
     let value = node.child_by_field_name("value");
     let Some(accessors) = node.child_by_field_name("accessors") else {

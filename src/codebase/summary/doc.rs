@@ -4,7 +4,7 @@ use tree_sitter::Node;
 
 use super::source::SourceText;
 
-/// Maximum bytes kept of a first sentence.
+/// Maximum bytes of a first sentence; the rest is cut.
 const DOC_BYTES: usize = 200;
 
 /// Returns the first sentence of some comments, given top to bottom.
@@ -12,8 +12,8 @@ pub(super) fn doc_from_comments<'t>(comments: impl IntoIterator<Item = &'t str>)
     first_sentence(comments.into_iter().flat_map(comment_lines))
 }
 
-/// Returns the file's first sentence, from its first comments. License comments, tool directives, and comments of the
-/// item directly below are skipped.
+/// Returns the first sentence of the file's documentation, from its first comments. Skips license comments, tool
+/// directives, and comments directly above an item.
 pub(super) fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     let mut cursor = root.walk();
     let mut group: Vec<Node<'t>> = Vec::new();
@@ -55,7 +55,8 @@ fn is_legal(comment: &str) -> bool {
         .any(|word| lower.contains(word))
 }
 
-/// Whether a comment is a tool directive: `#!`, `//go:build`, `# frozen_string_literal: true`, `# shellcheck …`.
+/// Returns whether a comment is a tool directive, such as `#!`, `//go:build`, `# frozen_string_literal: true` or `#
+/// shellcheck …`.
 pub(super) fn is_tool_directive(comment: &str) -> bool {
     const WORDS: &[&str] = &[
         "+build",
@@ -77,7 +78,7 @@ pub(super) fn is_tool_directive(comment: &str) -> bool {
         || text.is_some_and(|text| WORDS.iter().any(|word| text.trim_start().starts_with(word)))
 }
 
-/// Returns the first sentence of a docstring given without quotes.
+/// Returns the first sentence of a docstring whose quotes are already removed.
 pub(super) fn doc_from_text(text: &str) -> Option<String> {
     first_sentence(text.lines())
 }

@@ -1,4 +1,4 @@
-//! JavaScript and TypeScript.
+//! Grammars of JavaScript and TypeScript.
 
 use tree_sitter::Node;
 
@@ -79,7 +79,7 @@ fn export<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     classify_value(source, node, ItemDefinition::new(CodeItemKind::Constant, "default"), Some(value))
 }
 
-/// Classifies a declaration. Its node may be inside a larger one, such as an export.
+/// Classifies a declaration, which may be inside another node, such as an export.
 fn classify_declaration<'t>(source: &SourceText<'t>, node: Node<'t>, exported: bool) -> NodeClass<'t> {
     let body = node.child_by_field_name("body");
     let name = match source.field_text(node, "name") {

@@ -79,7 +79,8 @@ pub(super) fn require_imports<'t>(
     vec![source.import(node, unquote(source.node_text(module)), names)]
 }
 
-/// Returns the names exported by `module.exports = { a, b: c }` or `module.exports = a`, if that is all it does.
+/// Returns the names exported by `module.exports = { a, b: c }` or `module.exports = a`. Returns `None` if the value
+/// has other parts.
 pub(super) fn exported_names(source: &SourceText<'_>, value: Node<'_>) -> Option<Vec<String>> {
     match value.kind() {
         "identifier" => Some(vec![source.node_text(value).to_owned()]),

@@ -1,4 +1,4 @@
-//! Go.
+//! Grammar of Go.
 
 use tree_sitter::Node;
 

@@ -1,11 +1,11 @@
-//! Description of a language, so that one walk can read all languages.
+//! Describes a language to the tree walk, which is the same for all languages.
 //!
 //! **To add a language**: write a file with a `pub(super) static GRAMMAR: Grammar` (and no other public item), and list
-//! it in [`grammar_for`]. Its core is `classify`, which receives every named node that may be an item and returns what
-//! the node is. Such nodes are at the top of the file, inside nodes classified as [`NodeClass::Through`], and inside an
-//! item's container ([`ItemDefinition::within`]). It never receives nodes inside functions, except the kinds listed in
-//! `imports`. `go.rs` is the shortest example. Add a sample text to `FIXTURES` in `tests`; the tests then check the
-//! language.
+//! it in [`grammar_for`]. Its core is `classify`: it receives every named node that may be an item and returns the
+//! node's [`NodeClass`]. The walk passes the nodes at the top of the file, inside nodes classified as
+//! [`NodeClass::Through`], and inside an item's container ([`ItemDefinition::within`]). It passes no nodes inside
+//! functions, except the kinds listed in `imports`. `go.rs` is the shortest example. Add a sample text to `FIXTURES` in
+//! `tests`; the tests then check the language.
 
 use tree_sitter::{Language as Parsed, Node, Range};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::codebase::Language;
 
-/// Returns the grammar of a language, if its structure is read.
+/// Returns the grammar of a language; `None` for languages that get only an outline.
 pub(super) fn grammar_for(language: Language) -> Option<&'static Grammar> {
     match language {
         Language::Bash => Some(&bash::GRAMMAR),
@@ -35,7 +35,8 @@ pub(super) fn grammar_for(language: Language) -> Option<&'static Grammar> {
     }
 }
 
-/// Blanks, byte for byte, code that the grammar is known to fail on. Used if the text does not parse as it is.
+/// Blanks code on which the grammar is known to fail, keeping the length. Used only if the text does not parse
+/// otherwise.
 pub(super) fn blank_unparsable(language: Language, text: &str) -> Option<String> {
     match language {
         Language::C | Language::Cpp => Some(preprocessor::blank_preprocessor(text)),
@@ -44,24 +45,25 @@ pub(super) fn blank_unparsable(language: Language, text: &str) -> Option<String>
     }
 }
 
-/// Everything needed to read one language.
+/// Rules for reading one language.
 pub(super) struct Grammar {
     pub parser: fn() -> Parsed,
     pub classify: NodeClassifier,
     /// Function syntax, used to blank bodies before parsing.
     pub heads: FunctionSyntax,
-    /// Node kinds that are also read inside functions: import statements.
+    /// Kinds of import nodes, which are also read inside functions.
     pub imports: &'static [&'static str],
-    /// Words of which every import statement contains at least one.
+    /// Words to search for before reading imports: every import statement contains at least one.
     pub import_words: &'static [&'static str],
-    /// Whether a comment directly above an item is its documentation.
+    /// Returns whether a comment directly above an item documents it.
     pub is_doc: fn(&str) -> bool,
     /// Returns the first sentence of the file's documentation, given the root node.
     pub file_doc: for<'t> fn(&SourceText<'t>, Node<'t>) -> Option<String>,
 }
 
 impl Grammar {
-    /// Creates a grammar without imports inside functions, in which any comment may document the next item.
+    /// Creates a grammar that ignores imports inside functions and accepts any comment above an item as its
+    /// documentation.
     pub(super) const fn new(parser: fn() -> Parsed, heads: FunctionSyntax, classify: NodeClassifier) -> Self {
         Self {
             parser,
@@ -85,7 +87,7 @@ pub(super) struct NodeContext<'w> {
     pub public: bool,
     /// Whether the current section of the enclosing item is public (`private:` starts a private one).
     pub section: bool,
-    /// First byte of the attributes directly before the node, or of the node itself.
+    /// First byte of the attributes directly before the node; without attributes, the node's first byte.
     pub start: usize,
 }
 
@@ -106,26 +108,25 @@ impl NodeContext<'_> {
 }
 
 pub(super) enum NodeClass<'t> {
-    /// No item itself; its children are classified in its place. Examples: the file, a declaration list, `#ifdef`,
-    /// `try:`.
+    /// Not an item, but its children may be items. Examples: the file, a declaration list, `#ifdef`, `try:`.
     Through,
     /// A comment, which may document the next item.
     Comment,
     /// An attribute or decorator that precedes its item as a sibling.
     Attribute,
     Item(ItemDefinition<'t>),
-    /// One import statement; several entries if it imports from several modules.
+    /// Imports of one statement, one entry per imported module.
     Imports(Vec<Import>),
-    /// Sets whether the following members of the enclosing item are public, up to the next section: `private:`.
+    /// A section marker such as `private:`. Sets whether the following members of the enclosing item are public.
     Section(bool),
     /// Makes earlier members of the enclosing item with these names private.
     Hides(Vec<String>),
     /// Makes these top-level names public.
     Exports(Vec<String>),
-    /// Text that the grammar left unparsed, such as a macro body. If it parses without errors as a file, its items
-    /// count as defined here.
+    /// Text that the grammar does not parse, such as a macro's body. If it parses without errors as a file, its items
+    /// are added to the enclosing item.
     Text(Range),
-    /// No item. Only imports are looked for inside.
+    /// Not an item, and contains none. Its content is searched for imports only.
     Closed,
 }
 
@@ -134,15 +135,15 @@ pub(super) struct ItemDefinition<'t> {
     /// Names, usually one. `var a, b int` gives two items with the same signature.
     pub names: Vec<String>,
     pub public: bool,
-    /// Computes `public` for each name instead.
+    /// Returns whether a name is public; replaces `public` if set.
     pub public_by_name: Option<fn(&str) -> bool>,
-    /// End of the signature, if not the end of the node.
+    /// End of the signature; `None` if it ends with the node.
     pub until: Option<usize>,
-    /// Node that contains its children: itself or any node inside it, where `classify` is called again.
+    /// Node whose children may be child items: the item's node or a node inside it.
     pub within: Option<Node<'t>>,
-    /// Documentation that is not a comment above the item.
+    /// Documentation found elsewhere than in a comment above the item.
     pub doc: Option<String>,
-    /// Whether its first section is public, for items with sections.
+    /// Whether members before the first section marker are public.
     pub section: bool,
     pub tail: Option<TrailingItems<'t>>,
 }
@@ -175,24 +176,24 @@ impl<'t> ItemDefinition<'t> {
         self
     }
 
-    /// Creates several items with one signature, each public according to its name.
+    /// Creates several items with one signature. `public` decides by name which of them are public.
     pub(super) fn with_names(kind: CodeItemKind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
         Self { names, public_by_name: Some(public), ..Self::new(kind, "") }
     }
 
-    /// Ends the signature where this node starts, if there is one.
+    /// Ends the signature before `body`, unless it is `None`.
     pub(super) fn ending_before(mut self, body: Option<Node<'t>>) -> Self {
         self.until = body.map(|body| body.start_byte()).or(self.until);
         self
     }
 
-    /// Ends the signature at this byte, if there is one.
+    /// Ends the signature at `byte`, unless it is `None`.
     pub(super) fn ending_at(mut self, byte: Option<usize>) -> Self {
         self.until = byte.or(self.until);
         self
     }
 
-    /// Sets the node that contains the children, and ends the signature where it starts.
+    /// Sets `body` as the node with the children and ends the signature before it, unless it is `None`.
     pub(super) fn with_body(mut self, body: Option<Node<'t>>) -> Self {
         self.within = body;
         self.ending_before(body)

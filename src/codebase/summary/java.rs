@@ -1,4 +1,4 @@
-//! Java.
+//! Grammar of Java.
 
 use tree_sitter::Node;
 

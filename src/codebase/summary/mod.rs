@@ -1,8 +1,8 @@
 //! Summaries of source files, read from their syntax trees: definitions and imports.
 //!
-//! Pure and exact: each printed signature occurs verbatim in the source at the given line. A file with syntax errors
-//! yields the parts that parse and is marked partial. No input can cause a panic or exceed its parse budget, and the
-//! same text always gives the same summary.
+//! Pure and exact: each printed signature occurs verbatim in the source at the printed line. If a file has syntax
+//! errors, the summary has the parts that parse and is marked partial. No input can cause a panic or exceed its parse
+//! budget, and the same text gives the same summary unless parsing timed out.
 //!
 //! `grammar.rs` explains how to add a language, `bodies.rs` blanks function bodies before parsing, `walk.rs` walks a
 //! tree, and `rendering.rs` prints a summary.
@@ -43,8 +43,8 @@ pub use self::{
 use super::Language;
 use crate::limits;
 
-/// Maximum bytes a summary keeps: a constant, plus a multiple of the text's length. A statement is kept once per module
-/// it imports, and a declaration once per name. Real files need at most twice their length.
+/// Constant part of the limit on a summary's bytes. The limit depends on the text's length because a statement is
+/// stored once per imported module, and a declaration once per name. Real files need at most twice their length.
 const SUMMARY_KEPT_BYTES: usize = 16_384;
 const SUMMARY_KEPT_TIMES: usize = 4;
 
@@ -65,15 +65,15 @@ pub struct Summary {
 /// One import of a module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
-    /// Line of the statement's start, from 1.
+    /// First line of the statement, from 1.
     pub line: u32,
     /// Whole statement, verbatim. A statement that imports several modules yields several imports with the same text.
     pub text: String,
     /// Imported module in the language's notation: `crate::codebase`, `..models`, `./util`, `java.util.List`,
     /// `stdio.h`.
     pub module: String,
-    /// Imported names, if the statement lists them, as they are called in the module. `*` means all names, `default`
-    /// the unnamed export of an ECMAScript module.
+    /// Imported names that the statement lists, as the module calls them. `*` means all names; `default` means the
+    /// unnamed export of an ECMAScript module.
     pub names: Vec<String>,
 }
 
@@ -87,15 +87,15 @@ pub struct CodeItem {
     pub signature: String,
     /// Whether the signature was too long, so that only its first lines are kept.
     pub cut: bool,
-    /// Line of the signature's start, from 1.
+    /// First line of the signature, from 1.
     pub line: u32,
-    /// Last line of the whole item.
+    /// Last line of the item, from 1.
     pub end: u32,
-    /// First sentence of its documentation.
+    /// First sentence of the item's documentation.
     pub doc: Option<String>,
-    /// Whether it is visible outside its file, as far as the file shows.
+    /// Whether the item is visible outside its file, as far as the file itself shows.
     pub public: bool,
-    /// Fields, variants, methods, nested types and functions.
+    /// Nested items: fields, variants, methods, types and functions.
     pub children: Vec<CodeItem>,
 }
 
@@ -147,14 +147,13 @@ pub(super) fn summarize_with_uses(language: Language, text: &str) -> (Summary, V
     (summarize(language, text), used)
 }
 
-/// Returns the maximum bytes kept of a text. It grows with the text, because a declaration of several names is kept
-/// once per name.
+/// Returns the maximum bytes of the summary of a text.
 fn kept_bytes_limit(text: &str) -> usize {
     SUMMARY_KEPT_BYTES + SUMMARY_KEPT_TIMES * text.len()
 }
 
-/// Returns names that look called (`name(`), used as a path (`name::`), or start with a capital. Sorted and unique.
-/// Comments and strings are skipped as far as single lines show them.
+/// Returns names that are called (`name(`), are used as a path (`name::`), or start with a capital. Sorted and unique.
+/// Skips comments and strings, but recognizes only those that one line shows.
 fn uses(language: Language, text: &str) -> Vec<String> {
     let quotes: &[char] = if language == Language::Rust { &['"'] } else { &['"', '\'', '`'] };
     let mut found = HashSet::with_hasher(RandomState::default());

@@ -1,4 +1,4 @@
-//! Parses a text to a syntax tree within time limits.
+//! Parses a text into a syntax tree within limits on work and CPU time.
 
 use std::{borrow::Cow, cell::RefCell, ops::ControlFlow, time::Duration};
 
@@ -11,25 +11,23 @@ use super::{
 };
 use crate::{codebase::Language, limits};
 
-/// Progress reports (one per hundred operations) before a parser is stopped: a constant, and one more per this many
-/// bytes. Twice what the worst real file needs.
+/// Constant part of the limit on progress reports before parsing stops; the parser reports once per hundred operations.
+/// The whole limit is twice what the slowest real file needs.
 const PARSE_REPORTS: usize = 1_000;
 const PARSE_BYTES_PER_REPORT: usize = 16;
 
-/// Maximum open brackets: more of them make each parse step slower.
+/// Maximum nested brackets. With more brackets each parse step takes longer.
 const PARSE_OPEN: usize = 1_000;
 
-/// CPU time for parsing one file, far above the longest real one. The clock is checked only every few reports, because
-/// reading it costs about 1 % of the work between two reports.
+/// Maximum CPU time for parsing one file, far above what any real file needs.
 const PARSE_TIME: Duration = Duration::from_secs(1);
 const PARSE_REPORTS_PER_LOOK: usize = 8;
 
-/// Bytes passed to the parser at a time, and bytes per additional read. A text is read about sixty times at most.
+/// Bytes passed to the parser per read.
 const PARSE_CHUNK: usize = 1_024;
 const PARSE_BYTES_PER_READ: usize = 16;
 
-/// Minimum length of a blank run to skip, and maximum ranges per text: the parser searches the list of ranges for each
-/// token.
+/// Minimum length of a blank run that the parser skips.
 const PARSE_BLANKS: usize = 64;
 const PARSE_PARTS: usize = 1_000;
 
@@ -38,7 +36,7 @@ thread_local! {
         RefCell::new(ThreadParser { parser: Parser::new(), until: Duration::ZERO, given_up: false });
 }
 
-/// Parser of one thread, with the time budget of the current file.
+/// Parser of one thread, with the end of the current file's time budget.
 struct ThreadParser {
     parser: Parser,
     /// CPU time of this thread at which the current file's budget ends.
@@ -54,7 +52,7 @@ pub(super) fn begin_file(grammar: &Grammar, text: &str) {
     });
 }
 
-/// Whether the text seems to have more than `PARSE_OPEN` open brackets.
+/// Returns whether the text seems to have more than `PARSE_OPEN` nested brackets.
 fn is_deep(grammar: &Grammar, text: &str) -> bool {
     // Without braces or semicolons, a `<` cannot be told from a comparison, so it does not count.
     let has_angles = matches!(grammar.heads, FunctionSyntax::Brackets | FunctionSyntax::Word(_));
@@ -76,12 +74,12 @@ fn is_deep(grammar: &Grammar, text: &str) -> bool {
 
 pub(super) struct ParsedText<'t> {
     pub tree: Tree,
-    /// Text that was parsed, possibly with blanks for function bodies or unparsable code.
+    /// Text that the parser read. Function bodies and unparsable code may be blanked in it.
     pub seen: Cow<'t, str>,
 }
 
-/// Returns the first tree without errors, or the one with the fewest, and whether the parse budget was exceeded.
-/// Attempts: without function bodies, without code the grammar fails on, and the whole text.
+/// Returns the first tree without errors or else the tree with the fewest errors, and whether the parse budget was
+/// exceeded. Tries three texts: without function bodies, without code that the grammar fails on, and the original.
 pub(super) fn best_tree<'t>(
     language: Language,
     grammar: &Grammar,
@@ -114,7 +112,7 @@ pub(super) fn best_tree<'t>(
     (best.map(|(_, parsed)| parsed), THREAD_PARSER.with_borrow(|state| state.given_up))
 }
 
-/// Returns the ranges of a text between long blank runs, which a lexer would read character by character.
+/// Returns the parts of a text between long blank runs. The lexer would read each blank by itself.
 fn non_blank_ranges(text: &str) -> Vec<Range> {
     let (mut parts, mut blank) = (Vec::new(), None);
     let range = |start: (usize, usize), end: (usize, usize)| Range {
@@ -140,7 +138,7 @@ fn non_blank_ranges(text: &str) -> Vec<Range> {
     parts
 }
 
-/// Counts what did not parse: bytes and places.
+/// Returns the number of bytes and of places that did not parse.
 fn count_errors(tree: &Tree) -> (usize, usize) {
     let (mut bytes, mut places) = (0, 0);
     let mut cursor = tree.walk();
@@ -160,13 +158,14 @@ fn count_errors(tree: &Tree) -> (usize, usize) {
     }
 }
 
-/// Parses ranges of a text, or all of it if `parts` is empty. Returns `None` if parsing exceeds a limit.
+/// Parses ranges of a text; an empty `parts` means the whole text. Returns `None` if parsing exceeds a limit.
 ///
-/// The parser reports after every hundred operations; it is stopped when the reports exceed what the text's length can
-/// explain. A scanner that repeatedly looks ahead to the end of a line reports nothing, so reads are counted too. These
-/// limits give the same result on every machine. But in hostile texts one operation can take time proportional to the
-/// nesting depth, even without brackets. So the CPU time of this thread is limited as well, independent of other load
-/// on the machine.
+/// The parser reports after every hundred operations. It is stopped when there are more reports than the text's length
+/// can explain. A scanner that repeatedly looks ahead to the end of a line does not report, so reads are limited too.
+/// These limits give the same result on every machine.
+///
+/// In hostile texts, however, one operation can take time proportional to the nesting depth, even without brackets. So
+/// this thread's CPU time is limited as well; other load on the machine does not affect it.
 pub(super) fn parse_ranges(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tree> {
     THREAD_PARSER.with_borrow_mut(|state| {
         if state.given_up {

@@ -1,4 +1,4 @@
-//! PHP.
+//! Grammar of PHP.
 
 use tree_sitter::Node;
 
@@ -87,7 +87,7 @@ fn classify_define<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t>
         .into()
 }
 
-/// Reads `require __DIR__.'/a.php'`; the module is the path, if it is one literal.
+/// Reads `require __DIR__.'/a.php'`. The module is the path if the path is one string literal.
 fn require_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let Some(path) = node.named_child(0) else { return Vec::new() };
     let text = source.node_text(path);
@@ -99,7 +99,7 @@ fn require_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     vec![source.import(node, &module, Vec::new())]
 }
 
-/// Expands the braces of a `use`.
+/// Reads a `use` statement and expands its braces.
 fn use_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     if source.node_text(node).len() > limits::IMPORT_BYTES {
         return Vec::new();

@@ -1,8 +1,8 @@
-//! Blanks C and C++ macros and preprocessor branches so that the rest parses.
+//! Blanks C and C++ macros and preprocessor branches, so that the remaining text parses.
 //!
-//! The grammar sees a text before preprocessing: `FMT_API void f()` is not valid C, nor is an `extern "C" {` in a
-//! separate branch. Macros are not expanded; a macro is recognized by its uppercase name and its position. The result
-//! is used only if it parses better.
+//! The grammar reads a text that is not preprocessed. To it `FMT_API void f()` is not valid C, and neither is an
+//! `extern "C" {` whose end is in another branch. Macros are not expanded; a macro is recognized by its uppercase name
+//! and its position. The result is used only if it parses with fewer errors.
 
 use super::bodies::blank;
 
@@ -17,8 +17,8 @@ pub(super) fn blank_preprocessor(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// One `#if` group: start of the current branch, whether it is the first, bracket depth at the `#if`, and brackets the
-/// first branch leaves open.
+/// State of one open `#if` group: start of the current branch, whether it is the first branch, bracket depth at the
+/// `#if`, and brackets that the first branch leaves open.
 struct ConditionalGroup {
     start: usize,
     first: bool,
@@ -26,7 +26,7 @@ struct ConditionalGroup {
     opened: i64,
 }
 
-/// Blanks the directives of groups whose branches leave brackets open, and all their branches except the first.
+/// Blanks `#if` groups whose branches leave brackets open: the directives and all branches except the first.
 fn blank_branches(text: &str, bytes: &mut [u8]) {
     let (mut open, mut depth, mut at) = (Vec::<ConditionalGroup>::new(), 0_i64, 0);
     for line in text.split_inclusive('\n') {
@@ -67,7 +67,8 @@ fn blank_branches(text: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Blanks macros where the grammar expects none, and brace lists as default values of parameters.
+/// Blanks macros at places where the grammar expects no name. Also blanks brace lists that are default values of
+/// parameters.
 fn blank_macros(text: &str, bytes: &mut [u8]) {
     let (mut at, mut directive) = (0, false);
     for line in text.split_inclusive('\n') {
@@ -107,11 +108,12 @@ fn is_macro(name: &str) -> bool {
     capitals && name.len() >= 3 && name.starts_with(|c: char| c.is_ascii_uppercase())
 }
 
-/// Words before a bracket that are not function names.
+/// Words that are not function names even if a bracket follows.
 const TYPES: &[&str] =
     &["bool", "char", "double", "float", "int", "long", "short", "unsigned", "void", "operator"];
 
-/// Returns the end of a macro with its arguments, if its surroundings show that it is not a name.
+/// Returns the end of a macro including its arguments. Returns `None` if it may be a name, judged by the text around
+/// it.
 fn misplaced_macro_end(text: &str, start: usize, name_end: usize) -> Option<usize> {
     let mut end = name_end;
     if text[end..].starts_with('(') {

@@ -1,4 +1,4 @@
-//! Python.
+//! Grammar of Python.
 
 use tree_sitter::Node;
 
@@ -73,7 +73,7 @@ fn class_kind(bases: &str) -> CodeItemKind {
     }
 }
 
-/// Classifies a module variable, a class field, or an enum variant.
+/// Classifies an assignment as a module variable, a class field, or an enum variant.
 fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let Some(left) = node.child_by_field_name("left") else { return NodeClass::Closed };
     let mut cursor = left.walk();
@@ -97,7 +97,7 @@ fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext)
     ItemDefinition::with_names(kind, names, is_public).ending_at(end).into()
 }
 
-/// Whether a name is public: no leading underscore, or a `__dunder__` name.
+/// Returns whether a name is public: it has no leading underscore, or is a `__dunder__` name.
 fn is_public(name: &str) -> bool {
     !name.starts_with('_') || (name.starts_with("__") && name.ends_with("__"))
 }

@@ -7,11 +7,11 @@ use super::{CodeItem, CodeItemKind, Summary};
 /// Level of detail of a rendered summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Names visible outside the file, or all names if none is.
+    /// Names of items visible outside the file. If the file has no visible items, names of all items.
     Names,
-    /// Imports, and signatures of the same items.
+    /// Imports, and signatures of the items visible outside the file.
     Public,
-    /// All items, with their documentation.
+    /// Imports, and signatures of all items with their documentation.
     All,
 }
 
@@ -39,7 +39,7 @@ impl Summary {
     }
 }
 
-/// Writes items with their children. Nesting is limited when summaries are built.
+/// Writes items with their children. The recursion is bounded, because summaries limit the nesting.
 fn write_items(page: &mut String, items: &[CodeItem], detail: Detail, all: bool, depth: usize) {
     let mut before: Option<&CodeItem> = None;
     for item in items.iter().filter(|item| all || is_shown(item)) {
@@ -73,8 +73,8 @@ fn is_shown(item: &CodeItem) -> bool {
     item.public || (item.kind == CodeItemKind::Extension && item.children.iter().any(|child| child.public))
 }
 
-/// Writes a text after its line numbers. The first line is indented by depth; the others keep their indentation
-/// relative to each other.
+/// Writes a text behind its line number. The text is indented by `depth`; lines after the first also keep their
+/// indentation relative to each other.
 fn write_lines(page: &mut String, place: &str, depth: usize, text: &str) {
     let blank = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
     let margin = text.lines().skip(1).filter(|line| !line.trim().is_empty()).map(blank).min().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Ruby.
+//! Grammar of Ruby.
 
 use tree_sitter::Node;
 
@@ -40,7 +40,8 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Classifies a container. Its members, and comments above the first one, are between its first line and `end`.
+/// Classifies a class or module. Its children, and comments above the first child, are between its first line and
+/// `end`.
 fn holder<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -89,7 +90,7 @@ fn constant<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
         .into()
 }
 
-/// Classifies a visibility keyword on a line of its own.
+/// Classifies a visibility keyword, such as `private`, on its own line.
 fn section<'t>(word: &str) -> NodeClass<'t> {
     match word {
         "private" | "protected" => NodeClass::Section(false),

@@ -1,4 +1,4 @@
-//! Rust.
+//! Grammar of Rust.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -78,7 +78,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Every item contains one of these words.
+/// Keywords of items; every item contains at least one.
 const ITEMS: &[&str] = &[
     "const",
     "enum",
@@ -94,7 +94,7 @@ const ITEMS: &[&str] = &[
     "use",
 ];
 
-/// Returns the text inside the braces of a macro call, if it may contain items.
+/// Returns the range inside the braces of a macro call, if the text there may contain items.
 fn macro_item_range(source: &SourceText<'_>, node: Node<'_>) -> Option<Range> {
     let tokens = child_of_kind(node, &["token_tree"]).filter(|_| node.kind() == "macro_invocation")?;
     let first = tokens.child(0).filter(|first| first.kind() == "{")?;

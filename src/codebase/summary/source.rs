@@ -1,15 +1,15 @@
-//! A source text and the pieces taken from it.
+//! Cuts names, signatures and imports out of a source text.
 
 use tree_sitter::Node;
 
 use super::{CodeItemKind, Import, grammar::ItemDefinition};
 use crate::limits;
 
-/// Text of a file whose tree is walked.
+/// Source text of the file whose tree is walked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SourceText<'t> {
     pub text: &'t str,
-    /// Text that was parsed, with blanks in some places.
+    /// Text that the parser read, which may have blanked parts.
     pub seen: &'t str,
 }
 
@@ -22,7 +22,7 @@ impl<'t> SourceText<'t> {
         self.text.get(start..end).unwrap_or("")
     }
 
-    /// Returns the start of an item including any text that was blanked before it on the same line.
+    /// Returns the start of an item. Includes text before it on the same line that was blanked for the parser.
     pub(super) fn head_start(&self, start: usize) -> usize {
         let before = self.seen.get(..start).unwrap_or("");
         let blank = before.len() - before.trim_end_matches([' ', '\t']).len();
@@ -40,7 +40,8 @@ impl<'t> SourceText<'t> {
         Import { line, text: self.node_text(node).to_owned(), module: module.to_owned(), names }
     }
 
-    /// Returns the end of a constant's signature: before the `=` if the value is long, otherwise `None`.
+    /// Returns the end of a constant's signature: before the `=` if the value is long or spans lines. Otherwise returns
+    /// `None`, because the signature ends with the node.
     pub(super) fn value_end(&self, node: Node<'_>, value: Option<Node<'_>>) -> Option<usize> {
         let value = value?;
         let text = self.node_text(value);
@@ -52,7 +53,7 @@ impl<'t> SourceText<'t> {
         Some(node.start_byte() + head.len())
     }
 
-    /// Creates the item for a declaration of several variables, given names and values.
+    /// Creates one item definition for a declaration of several variables, from their names and values.
     pub(super) fn variables(
         &self,
         node: Node<'t>,
@@ -79,8 +80,8 @@ pub(super) fn child_of_kind<'t>(node: Node<'t>, kinds: &[&str]) -> Option<Node<'
     node.children(&mut cursor).find(|child| kinds.contains(&child.kind()))
 }
 
-/// Returns the signature to keep, verbatim with `\n` line ends, and whether it is complete. A long signature keeps its
-/// first whole lines; one whose first line is too long is dropped.
+/// Returns the signature as it is stored, with `\n` line ends, and whether it is complete. A long signature is cut
+/// after a whole line. Returns `None` if the first line is already too long.
 pub(super) fn signature(text: &str) -> Option<(String, bool)> {
     let text = text.trim_end();
     if text.is_empty() {
@@ -101,7 +102,7 @@ pub(super) fn signature(text: &str) -> Option<(String, bool)> {
     (!kept.is_empty()).then_some((kept, whole))
 }
 
-/// Converts a row (from 0) to a line number (from 1).
+/// Converts a row, counted from 0, to a line number, counted from 1.
 pub(super) fn line(row: usize) -> u32 {
     u32::try_from(row + 1).unwrap_or(u32::MAX)
 }

@@ -1,5 +1,5 @@
-//! Finds tests that verify nothing: tests without assertions, with assertions that are always true, or that are
-//! skipped. Recognized from the syntax tree by the names of common test libraries.
+//! Finds tests that verify nothing: tests without assertions, tests whose assertions are always true, and skipped
+//! tests. They are recognized in the syntax tree by the names that common test libraries use.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -11,8 +11,7 @@ use crate::{
     documents::change::{test_id_has_name, test_name_parts},
 };
 
-/// Maximum nesting and number of tokens of an assertion that is checked; nobody writes a constant assertion beyond
-/// them.
+/// Maximum nesting of an assertion that is checked. Constant assertions in practice are simpler.
 const DEEP: usize = 50;
 const LONG: usize = 500;
 
@@ -21,12 +20,12 @@ const LONG: usize = 500;
 pub struct TestAudit {
     /// Tests that verify nothing: name, line from 1, and the reason as the end of a sentence.
     pub hollow: Vec<(String, usize, &'static str)>,
-    /// Names and string literals of the code, without comments.
+    /// Names and string literals in the code; comments are excluded.
     words: BTreeSet<String>,
 }
 
 impl TestAudit {
-    /// Whether the code, outside comments, contains this name.
+    /// Returns whether the code contains this name outside comments.
     pub fn contains_name(&self, name: &str) -> bool {
         let has =
             |part| self.words.iter().any(|word| test_id_has_name(word.trim_matches(['"', '\'', '`']), part));
@@ -34,7 +33,8 @@ impl TestAudit {
     }
 }
 
-/// Audits the tests of a file. Returns `None` if the language's test style is not known or the text does not parse.
+/// Audits the tests of a file. Returns `None` if we do not know the test libraries of the language, or if the text does
+/// not parse.
 pub fn audit_tests(language: Language, text: &str) -> Option<TestAudit> {
     use Language::{Go, Java, JavaScript, Python, Rust, Tsx, TypeScript};
     if !matches!(language, Go | Java | JavaScript | Python | Rust | Tsx | TypeScript) {
@@ -138,7 +138,7 @@ impl<'t> SyntaxScan<'t> {
         }
     }
 
-    /// Whether an assertion names anything. If not, it is true whatever the code does.
+    /// Returns whether an assertion mentions a name. If not, its result does not depend on the code under test.
     fn depends_on_code(&self, whole: &Range<usize>) -> bool {
         let leaves = self.leaves_within(whole);
         let called = |at: usize| {
@@ -161,7 +161,7 @@ impl<'t> SyntaxScan<'t> {
         self.asserted.get(first).is_some_and(|at| *at < function.range.end)
     }
 
-    /// Whether a test skips itself: `t.Skip(`, `pytest.skip(`.
+    /// Returns whether a test skips itself, for example by `t.Skip(` or `pytest.skip(`.
     fn is_skipped(&self, function: &FunctionSpan) -> bool {
         let calls = |four: &[SyntaxLeaf<'_>]| {
             let [of, dot, name, open] = [0, 1, 2, 3].map(|at| four[at].word);
@@ -188,7 +188,7 @@ impl<'t> SyntaxScan<'t> {
             && (lower.contains("assert") || is_one_of(own, word) || helps())
     }
 
-    /// Returns a function, or a call that defines a test.
+    /// Returns the node as a function if it is one, or if it is a call that defines a test.
     fn function(&self, node: Node<'_>, above: Option<&Node<'_>>, mut from: usize) -> Option<FunctionSpan> {
         use Language::{Go, Java, Python, Rust};
         let text = |range: Range<usize>| &self.text[range];
@@ -258,8 +258,8 @@ fn is_constant(kind: &str) -> bool {
     kinds.split(' ').any(|constant| kind.contains(constant))
 }
 
-/// Returns the range of an assertion that could be constant: `assert…`, but not `panic`, which only counts if it is
-/// reached.
+/// Returns the range of an assertion that could be constant, such as `assert…`. Returns `None` for `panic`, because it
+/// fails only when it is reached.
 fn assertion_range(word: &str, above: &[Node<'_>]) -> Option<Range<usize>> {
     const PARTS: &str = "assert_statement macro_invocation call call_expression method_invocation attribute member_expression \
                          selector_expression scoped_identifier";

@@ -1,7 +1,7 @@
 //! Walks a syntax tree and collects items and imports.
 //!
-//! The walk does not recurse, because a tree can be as deep as its text is long. The nesting of items is limited,
-//! because readers of a summary do recurse.
+//! The walk does not recurse, because a tree can be as deep as its text is long. Code that reads a summary does
+//! recurse, so the walk limits the nesting of items.
 
 use std::collections::{HashMap, HashSet};
 
@@ -35,21 +35,21 @@ struct TreeWalk<'s, 't> {
     grammar: &'s Grammar,
     source: SourceText<'s>,
     summary: Summary,
-    /// Open items, the innermost last.
+    /// Items whose children are being visited, innermost last.
     open: Vec<OpenItem>,
     above: PrecedingNodes<'t>,
     exports: HashSet<String>,
     items: usize,
     room: usize,
-    /// Number of texts this one is embedded in.
+    /// Number of texts that contain this embedded text.
     embedded: usize,
 }
 
 struct OpenItem {
-    /// The item with its other names; children go to the first.
+    /// The item, followed by copies under its other names. Children are added to the first.
     items: Vec<CodeItem>,
     section: bool,
-    /// Names made private, each with the number of children at that point; later children are not affected.
+    /// Names made private, each with the number of children at that point. Children added later stay public.
     hidden: HashMap<String, usize>,
 }
 
@@ -58,12 +58,12 @@ enum WalkStep<'t> {
     Leave,
 }
 
-/// Which children of a node to walk.
+/// Children of a node that are visited next.
 enum NodeDescent<'t> {
     Nothing,
-    /// Children belong to the current item.
+    /// Visits children as children of the current item.
     Through(Node<'t>),
-    /// Children belong to the item that was just opened.
+    /// Visits children as children of the item that was just opened.
     Item(Node<'t>),
 }
 
@@ -72,7 +72,7 @@ enum NodeDescent<'t> {
 struct PrecedingNodes<'t> {
     comments: Vec<Node<'t>>,
     attribute: Option<Node<'t>>,
-    /// Last row of these, or of the previous item.
+    /// Last row of these nodes; without any, the last row of the previous item.
     row: Option<usize>,
 }
 
@@ -133,7 +133,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    /// Reserves bytes; returns false if the limit would be exceeded.
+    /// Adds to the summary's size. Returns false, without adding, if the limit would be exceeded.
     fn reserve_bytes(&mut self, bytes: usize) -> bool {
         let left = self.room.checked_sub(bytes);
         self.room = left.unwrap_or(self.room);
@@ -164,7 +164,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    /// Visits a node where items may occur.
+    /// Handles a node that may be an item.
     fn visit(&mut self, node: Node<'t>) -> NodeDescent<'t> {
         if !node.is_named() {
             self.above.row = Some(end_row(node));
@@ -214,7 +214,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         NodeDescent::Nothing
     }
 
-    /// Reads a range of the text as a file of its own. Returns false if it does not parse.
+    /// Reads items from a range of the text, parsed like a file. Returns false if the range does not parse.
     fn read_embedded(&mut self, part: Range) -> bool {
         if self.embedded >= SUMMARY_EMBEDDED {
             return false;
@@ -232,7 +232,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         true
     }
 
-    /// Returns the list that the next item belongs to.
+    /// Returns the list to which the next item is added.
     fn open_children(&mut self) -> &mut Vec<CodeItem> {
         let item = self.open.last_mut().and_then(|frame| frame.items.first_mut());
         item.map_or(&mut self.summary.items, |item| &mut item.children)
@@ -340,7 +340,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         tail.names.into_iter().filter(|name| !name.is_empty()).map(item).collect()
     }
 
-    /// Returns the documentation from the comments directly above.
+    /// Returns the documentation in the comments directly above the item.
     fn preceding_doc(&self, first: Node<'t>) -> Option<String> {
         let last = self.above.comments.last()?;
         // An attribute may be between the comment and the item, or the comment between two attributes.
@@ -364,7 +364,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
     }
 }
 
-/// Whether the part of a node before this byte has a syntax error.
+/// Returns whether a node has a syntax error before the byte `end`.
 fn has_error_before(mut node: Node<'_>, end: usize) -> bool {
     'down: while node.has_error() {
         let mut cursor = node.walk();

@@ -1,4 +1,4 @@
-//! Tests that a reviewing model writes against the code: the answer's format, and how they become part of the change.
+//! Tests that a reviewing model writes to make the code fail: the format of its answer, and adding them to the change.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const TEXT_BYTES: usize = 8_000;
 const WORD_BYTES: usize = 200;
 const WHY_CHARS: usize = 600;
 
-/// A test in a file of its own.
+/// An adversarial test, in its own file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdversarialTestFile {
@@ -52,7 +52,7 @@ pub fn schema() -> Value {
     })
 }
 
-/// Returns the schema's rules in words, for the prompt. `tests` are the test files of the change.
+/// Returns the schema's rules in words, for the prompt. `tests` are the paths of the change's test files.
 pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
     let tests: Vec<String> = tests.iter().map(|path| format!("`{}`", quotable_path(path))).collect();
     format!(
@@ -68,8 +68,8 @@ pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
     )
 }
 
-/// Parses the answer; returns `None` if it does not fit the schema. Tests beyond the limits are dropped, and the number
-/// of dropped tests is returned.
+/// Parses the answer; returns `None` if it does not match the schema. Drops tests that are invalid or too many; returns
+/// the number of dropped tests.
 pub fn parse_answer(answer: &str) -> Option<(Vec<AdversarialTestFile>, usize)> {
     let AdversarialAnswer { tests } = serde_json::from_str(as_json_object(answer)?).ok()?;
     let all = tests.len();
@@ -92,14 +92,14 @@ pub fn parse_answer(answer: &str) -> Option<(Vec<AdversarialTestFile>, usize)> {
     Some((valid, dropped))
 }
 
-/// Returns whether the word is safe to quote in our sentences: no markup and no line break.
+/// Returns whether the text can be quoted in our sentences: it has no markup and no line break.
 fn is_plain(word: &str) -> bool {
     word.trim().chars().all(|c| c.is_alphanumeric() || " _-.,:'/()[]+@=".contains(c))
 }
 
 impl AdversarialTestFile {
-    /// Returns why this is not a valid test of the change, as the end of a sentence. The checks of the change verify
-    /// that the file can be written.
+    /// Returns why the file is not a valid test of this change, worded as the end of a sentence. It does not check
+    /// whether the file can be written; the checks of the change do.
     pub fn refusal_reason(&self, allowed: &ChangeScope) -> Option<&'static str> {
         let place = |path: &str| {
             let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -120,7 +120,7 @@ impl AdversarialTestFile {
     }
 }
 
-/// Returns the text with these files appended to its tests.
+/// Returns the text of the change with these files appended to its tests section.
 pub fn with_adversarial_tests<'a>(
     text: &str,
     tests: impl IntoIterator<Item = &'a AdversarialTestFile>,
@@ -140,7 +140,7 @@ pub fn with_adversarial_tests<'a>(
 }
 
 impl ChangeScope {
-    /// Adds the test files of `tests` to those of the spec.
+    /// Adds the test files of `tests` to the files that the change may touch.
     #[must_use]
     pub fn with_tests(mut self, tests: &ParsedChange) -> Self {
         for FileChange { path, .. } in tests.files_in(ChangeSection::Tests) {

@@ -11,8 +11,8 @@ use crate::documents::{DocumentMistake, edits::Edit, quotable_path, truncate};
 /// Maximum lines of both texts for a line diff. A diff of larger texts removes all old lines and adds all new ones.
 pub const MOST_LINES: usize = 20_000;
 
-/// Returns each file with its new text, `None` if it is deleted. Applies all files or none. `base` has the texts of the
-/// existing files.
+/// Applies all files of a change, or none. Returns each file with its new text; `None` if it is deleted. `base`
+/// contains the texts of the existing files.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub fn apply(
     if mistakes.is_empty() { Ok(files) } else { Err(mistakes) }
 }
 
-/// Returns the new text of a file, or why it does not apply.
+/// Returns the new text of a file, or `None` if it is deleted. The error lists why the change does not apply.
 pub(super) fn apply_file(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
     let no = |why: &str| Err(vec![why.to_owned()]);
     match (file.kind, &file.body, base) {
@@ -71,7 +71,7 @@ fn line_end(text: &str) -> &'static str {
     if first.ends_with("\r\n") { "\r\n" } else { "\n" }
 }
 
-/// Applies edits. Each search runs on the original text and compares lines without their line ends. Text outside the
+/// Applies edits. Each search is matched against the original text, line by line, ignoring line ends. Text outside the
 /// edits stays the same to the byte.
 fn apply_edits(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
     let (bom, text) = base.strip_prefix(BOM).map_or(("", base), |text| ("\u{feff}", text));

@@ -15,14 +15,15 @@ use crate::{
 
 const MOST_FILES: usize = 200;
 
-/// Maximum bytes of one new file, and of all together.
+/// Maximum bytes of one changed file.
 const FILE_BYTES: usize = 1_000_000;
 const ALL_BYTES: usize = 4_000_000;
 
-/// Maximum reported mistakes. A change with more needs a rewrite.
+/// Maximum mistakes reported. A change with more must be rewritten anyway.
 const MOST_MISTAKES: usize = 100;
 
-/// Checks form, paths, completeness and the blocks. `base` has the texts of the changed files at the commit of `tree`.
+/// Checks form, paths, completeness and code blocks. `base` contains the texts of the changed files at the commit of
+/// `tree`.
 pub fn check(
     text: &str,
     issue: IssueNo,
@@ -52,15 +53,16 @@ pub fn check(
 /// Maximum files beyond the scope that people may be asked to allow.
 const MOST_EXTRA_FILES: usize = 5;
 
-/// Returns the files of the change beyond its scope that a person may allow. Such a file belongs to the drafted
-/// section, is not executed automatically and has a path that people can type. Returns nothing if there are too many.
+/// Returns the files that the change touches beyond its scope and that a person may allow. Each belongs to the drafted
+/// section, is not executed automatically and has a path that people can type. If there are more than
+/// `MOST_EXTRA_FILES`, returns none.
 pub fn files_beyond_scope(change: &ParsedChange, allowed: &ChangeScope, tree: &dyn FileTree) -> Vec<String> {
     let mut wrong = Vec::new();
     check_paths(change, tree, &mut wrong);
     permissible_files(change, allowed, tree, &wrong)
 }
 
-/// Returns the files without a mistake in `wrong`.
+/// Returns the files beyond the scope that a person may allow, without those that have a mistake in `wrong`.
 fn permissible_files(
     change: &ParsedChange,
     allowed: &ChangeScope,
@@ -86,7 +88,7 @@ fn permissible_files(
     if found.len() > MOST_EXTRA_FILES { Vec::new() } else { found }
 }
 
-/// Reports files that the change may not touch. Missing files are not reported.
+/// Reports files that the change touches but may not touch. Does not report files that it should touch.
 pub(super) fn check_touched_files(
     change: &ParsedChange,
     allowed: &ChangeScope,
@@ -98,7 +100,7 @@ pub(super) fn check_touched_files(
     check_scope(change, allowed, &asked, out);
 }
 
-/// Returns why no change can satisfy the spec, as the end of a sentence about the spec.
+/// Returns why no change can satisfy the spec, worded as the end of a sentence about the spec.
 pub fn unbuildable_reason(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String> {
     let change = ParsedChange {
         files: allowed.files.iter().map(|(path, kind)| FileChange::for_path(path, *kind)).collect(),
@@ -243,7 +245,7 @@ fn fold_path(path: &str) -> String {
     path.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfd().collect()
 }
 
-/// Returns why no model may write this path whatever the spec says, as the end of a sentence.
+/// Returns why no model may write this path, whatever the spec says. The text is the end of a sentence.
 fn reserved_reason(path: &str) -> Option<&'static str> {
     let path = fold_path(path);
     if path.rsplit('/').next() == Some("codeowners") {
@@ -255,12 +257,12 @@ fn reserved_reason(path: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns whether the path is a workflow of GitHub Actions. No bot commits one: a person applies it.
+/// Returns whether the path is a workflow of GitHub Actions. We never commit a workflow; a person must apply it.
 pub fn is_workflow(path: &str) -> bool {
     fold_path(path).starts_with(".github/workflows/")
 }
 
-/// Reports files outside the spec, or with another kind or section than the spec approved by people has.
+/// Reports files that are not in the approved spec, or whose kind or section differs from the spec.
 fn check_scope(
     change: &ParsedChange,
     allowed: &ChangeScope,
@@ -310,7 +312,7 @@ fn check_missing_files(change: &ParsedChange, allowed: &ChangeScope, out: &mut V
     }
 }
 
-/// Applies the blocks and checks the sizes of the results.
+/// Applies the code blocks and checks the sizes of the resulting files.
 pub(super) fn apply_blocks(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -350,7 +352,7 @@ pub(super) fn apply_blocks(
     files
 }
 
-/// Checks that each test of the spec is in its file and that each requirement has a test.
+/// Checks that each test required by the spec is in its file, and that each requirement has a test.
 fn check_tests(
     change: &ParsedChange,
     allowed: &ChangeScope,

@@ -1,13 +1,13 @@
-//! Results of a change's runs, as sentences for models and people.
+//! Results of running a change's tests, as sentences for models and people.
 
-/// Sentences about test runs. Names and paths are in backticks, so that no markup in them takes effect.
+/// Sentences about test runs. Names and paths in them are in backticks, so that GitHub renders no markup from them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TestEvidence {
     /// Sentences by label, such as `Before the change`.
     pub shown: Vec<(&'static str, String)>,
-    /// Gaps: facts that no run showed.
+    /// Sentences about what no run could show.
     pub not_shown: Vec<String>,
-    /// Points for a person to check before they decide.
+    /// Points that a person should check before approving.
     pub review: Vec<String>,
 }
 
@@ -16,7 +16,7 @@ impl TestEvidence {
         self.shown.push((label, text));
     }
 
-    /// Returns `shown`, and the gaps under the label `Not shown`.
+    /// Returns the sentences in `shown`, and those in `not_shown` under the label `Not shown`.
     pub fn labelled_sentences(&self) -> impl Iterator<Item = (&'static str, String)> {
         let gaps = (!self.not_shown.is_empty()).then(|| ("Not shown", self.not_shown.join(" ")));
         self.shown.iter().cloned().chain(gaps)

@@ -9,7 +9,7 @@ use crate::{
     types::IssueNo,
 };
 
-/// Repairs the form of the text. If `locked` has the locked tests, they replace the text's own tests.
+/// Repairs the form of the text. If `locked` contains the locked tests section, it replaces the text's own tests.
 pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
     const OURS: &[RepairFunction] = &[fix_title, lengthen_fences, fix_file_headings];
     // A fence around the whole text goes first, before our repairs.
@@ -22,15 +22,15 @@ pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
     }
 }
 
-/// Returns the text's section with the tests, to be locked.
+/// Returns the text's tests section, which is locked once people have approved it.
 pub fn tests_section(text: &str) -> Option<&str> {
     let change = parse(text);
     let (_, range) = change.sections.iter().find(|(part, _)| *part == ChangeSection::Tests)?;
     Some(text[range.clone()].trim_end())
 }
 
-/// Returns the locked text with its tests replaced by those of `text`, or `None` if they are the same. Files in
-/// `joined` joined the tests later and are left out of both.
+/// Returns the locked text with its tests replaced by those of `text`, or `None` if both have the same tests. Ignores
+/// the test files in `joined` in both texts, because they were added after locking.
 pub fn replaced_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> {
     let files = |text: &str| -> Vec<_> {
         parse(text)
@@ -54,7 +54,7 @@ fn without_files(text: &str, paths: &[&str]) -> String {
     out + &text[from..]
 }
 
-/// Puts the locked tests before all other sections.
+/// Replaces the text's tests section by the locked one and moves it before all other sections.
 fn with_tests(text: &str, locked: &str) -> String {
     let change = parse(text);
     let theirs = change.sections.iter().filter(|(part, _)| *part == ChangeSection::Tests);
@@ -77,7 +77,7 @@ fn fix_title(text: &str, issue: IssueNo) -> Option<String> {
     (!change.title.is_empty()).then_some(out)
 }
 
-/// Makes each fence longer than any fence in its content.
+/// Makes each file's fence longer than any fence in the file's content.
 fn lengthen_fences(text: &str, _: IssueNo) -> Option<String> {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files {

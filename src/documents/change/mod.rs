@@ -1,8 +1,8 @@
 //! The change: tests and code of an issue as one text, reviewed and approved as a whole. Each file has a heading and a
 //! fenced block with its full text or with search and replace blocks.
 //!
-//! The applied text must equal the rendered one: [`check()`] refuses a text that Markdown reads differently than
-//! [`parse()`].
+//! People approve the text as GitHub renders it, and [`parse()`] decides what is applied. So [`check()`] refuses a text
+//! that a Markdown parser reads differently than [`parse()`].
 
 pub mod adversarial;
 mod apply;
@@ -52,16 +52,16 @@ impl ChangeSection {
     }
 }
 
-/// Files that a change may touch: those of the approved spec.
+/// Files that a change may touch: those of the approved spec, and those that people allowed later.
 #[derive(Debug, Clone)]
 pub struct ChangeScope {
-    /// Section being drafted. In [`ChangeSection::Tests`] the text has only tests, later tests and code.
+    /// Section that is being drafted. In [`ChangeSection::Tests`] the text has no code; later it has tests and code.
     pub part: ChangeSection,
-    /// Kind of change of each file.
+    /// Kind of change allowed for each file.
     pub files: BTreeMap<String, Kind>,
     /// Files that hold tests or support them.
     pub tests: BTreeSet<String>,
-    /// Files that people allowed later; a change need not touch them.
+    /// Files that people allowed later. A change may leave them alone.
     pub allowed_later: BTreeSet<String>,
     /// Tests that the spec requires.
     pub rows: Vec<TestMappingRow>,
@@ -83,7 +83,7 @@ impl ChangeScope {
         }
     }
 
-    /// Adds these files. A file that is not in `base` is new.
+    /// Allows the change to touch these files too. A file that is not in `base` is to be added.
     #[must_use]
     pub fn with_files<'p>(
         mut self,
@@ -100,8 +100,9 @@ impl ChangeScope {
     }
 }
 
-/// Returns whether the path is in a test folder, or a test runner reads it as a test or as settings. Such a file counts as
-/// a test: written with the code, it could make the locked tests pass although no build contains it.
+/// Returns whether the path is in a test folder, or a test runner loads it as a test or as settings. Such a file
+/// belongs to the tests even if it contains none: if it could be written with the code, it could make the locked tests
+/// pass.
 fn is_test_support(path: &str) -> bool {
     let names = "test tests __tests__ spec fixtures testdata snapshots __snapshots__ conftest.py pytest.ini";
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -113,7 +114,7 @@ fn is_test_support(path: &str) -> bool {
         || settings.iter().any(|begins| name.starts_with(begins))
 }
 
-/// Returns whether the path is test support, or names a test.
+/// Returns whether the path is test support or has a name like a test's.
 fn is_test(path: &str) -> bool {
     const NAMES: [&str; 4] = ["Test", "Tests", "Spec", "Specs"];
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -126,7 +127,7 @@ fn is_test(path: &str) -> bool {
         || NAMES.iter().any(|known| stem.ends_with(known))
 }
 
-/// Returns the format in words, for a prompt.
+/// Returns the rules of the change's format, in words, for a prompt.
 pub fn format_rules(part: ChangeSection) -> String {
     let sections = match part {
         ChangeSection::Tests => {
@@ -164,8 +165,8 @@ pub fn format_rules(part: ChangeSection) -> String {
     )
 }
 
-/// Maximum lines of a file that a change may rewrite as a whole. A model loses lines of longer ones, so it must search
-/// and replace.
+/// Maximum lines of a file that a change may rewrite as a whole. Longer files need search and replace, because models
+/// lose lines when they rewrite them.
 const WHOLE_LINES: usize = 150;
 
 /// Returns the paths of the change's files, without duplicates.
@@ -174,7 +175,7 @@ pub fn file_paths(text: &str) -> Vec<String> {
     paths.into_iter().collect()
 }
 
-/// Returns whether a build, a test run or CI executes the file or its settings automatically.
+/// Returns whether a build, a test run or CI automatically executes the file or reads settings from it.
 pub fn is_executed(path: &str) -> bool {
     const NAMES: &str = "build.rs cargo.toml package.json makefile gnumakefile justfile rakefile gemfile jenkinsfile \
         cmakelists.txt conftest.py pyproject.toml setup.py setup.cfg tox.ini noxfile.py pytest.ini sitecustomize.py pom.xml \
@@ -197,8 +198,8 @@ pub fn is_executed(path: &str) -> bool {
 /// Files with their new texts; `None` if deleted.
 pub type FileTexts = Vec<(String, Option<String>)>;
 
-/// Returns the files that overlay a commit in a run; `None` if removed. Workflows are left out: they are never
-/// committed, and only what is pushed is run.
+/// Returns the files to write over a commit before a test run; `None` if the file is removed. Workflows are left out,
+/// because we never push them and only test what we push.
 pub fn overlay_files(files: FileTexts) -> Vec<(String, Option<Vec<u8>>)> {
     let pushed = files.into_iter().filter(|(path, _)| !is_workflow(path));
     pushed.map(|(path, text)| (path, text.map(String::into_bytes))).collect()
@@ -222,8 +223,8 @@ pub fn summary(text: &str) -> String {
     out.join("\n")
 }
 
-/// Returns whether the place a reviewer names exists: a section, a file of the change or repository, a proven
-/// requirement, or a test.
+/// Returns whether the place that a reviewer names exists. A place is a section, a file of the change or repository, a
+/// requirement with tests, or a test.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = strip_marks(place);
     let file = path_of_place(place);
@@ -233,7 +234,7 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 
-/// Returns the line, from 1, where a place starts; `None` if it is not in the text.
+/// Returns the line, from 1, where a place starts; `None` if the text has no such place.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     Some(first_line(text, parse(text).find_place(strip_marks(place))?))
 }

@@ -1,4 +1,4 @@
-//! Parses the text of a change by lines. Never fails: a missing part is empty.
+//! Parses the text of a change line by line. Never fails: parts that are missing stay empty.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub struct ParsedChange {
     pub title: String,
     /// Text between the title and the first section.
     pub summary: Range<usize>,
-    /// Sections with their headings, in text order.
+    /// Sections in the order of the text; each range includes the heading.
     pub sections: Vec<(ChangeSection, Range<usize>)>,
     pub files: Vec<FileChange>,
 }
@@ -27,26 +27,26 @@ pub struct FileChange {
     pub body: FileChangeBody,
     /// Requirements that its tests prove, such as `REQ-1`.
     pub proves: Vec<String>,
-    /// Its tests that pass before the change, because they guard existing behaviour.
+    /// Names of tests in the file that already pass before the change, because they guard existing behaviour.
     pub guards: Vec<String>,
-    /// Range of the file's part with its heading.
+    /// Range of the file's heading and everything below it.
     pub range: Range<usize>,
-    /// Range of the code block with its fences, and the length of the opening fence.
+    /// Range of the code block including its fences, and the number of backticks in the opening fence.
     pub(super) block: Option<(Range<usize>, usize)>,
-    /// Range of the block's content.
+    /// Range of the text inside the code block.
     pub(super) content: Range<usize>,
 }
 
-/// Content of a file's block.
+/// Content of a file's code block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileChangeBody {
-    /// No block.
+    /// The file has no block.
     None,
     /// The full new text.
     Whole(String),
-    /// Edits of whole lines, with their line ends.
+    /// Search and replace edits; each text consists of whole lines.
     Edits(Vec<Edit>),
-    /// Invalid block, with the reason as the end of a sentence about it.
+    /// The block is invalid. The reason is worded as the end of a sentence about the block.
     Invalid(&'static str),
 }
 
@@ -57,7 +57,7 @@ struct ChangeLine<'t> {
     end: usize,
 }
 
-/// Parses a change. Any text gives a result.
+/// Parses a change. Never fails.
 pub fn parse(text: &str) -> ParsedChange {
     let mut at = 0;
     let lines = text.split_inclusive('\n').map(|line| {
@@ -127,7 +127,7 @@ impl ParsedChange {
         self.files.iter().filter(move |file| file.part == part)
     }
 
-    /// Returns the range of a file, a section, a requirement's tests or a test.
+    /// Returns the range of a place: a file, a section, the tests of a requirement, or a test.
     pub(super) fn find_place(&self, place: &str) -> Option<Range<usize>> {
         let bare = place.trim_start_matches(['§', '#', ' ']);
         let path = path_of_place(bare);
@@ -152,12 +152,12 @@ impl FileChange {
         Self { part, path, kind, body: FileChangeBody::None, proves, guards, range, block: None, content }
     }
 
-    /// Returns a file change with only a path and a kind.
+    /// Creates a file change that has only a path and a kind.
     pub(super) fn for_path(path: &str, kind: Kind) -> Self {
         Self::new(ChangeSection::Code, path.to_owned(), kind, 0..0)
     }
 
-    /// Returns the text that the change writes, without the unchanged lines.
+    /// Returns the new text in the file's block: the full text, or the replacements of all edits.
     pub fn new_text(&self) -> String {
         match &self.body {
             FileChangeBody::Whole(text) => text.clone(),
@@ -166,7 +166,7 @@ impl FileChange {
         }
     }
 
-    /// Reads a `Proves` or `Guards` line next to the block.
+    /// Reads a `Proves` or `Guards` line, which may be before or after the code block.
     fn read_annotation(&mut self, line: &str) {
         let line = line.trim_start_matches(['-', '*', '_', ' ']);
         if let Some(rest) = line.strip_prefix("Proves") {
@@ -188,7 +188,7 @@ pub(super) fn has_word(text: &str, name: &str) -> bool {
             .any(|(at, _)| !text[..at].ends_with(word) && !text[at + name.len()..].starts_with(word))
 }
 
-/// Returns whether a test ID ends with this name. A case of a parametrised test matches its name, too.
+/// Returns whether a test ID ends with this name. The ID of a parametrised test's case also matches the test's name.
 pub fn test_id_has_name(id: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let bare = match id.find('[') {
@@ -198,7 +198,8 @@ pub fn test_id_has_name(id: &str, name: &str) -> bool {
     !name.is_empty() && bare.strip_suffix(name).is_some_and(|rest| !rest.ends_with(word))
 }
 
-/// Returns the parts of a test's name that occur in its code: `Sums::full[1]` is a case of `full` in `Sums`.
+/// Returns the parts of a test's name that must occur in its code. For `Sums::full[1]`, a case of `full` in `Sums`,
+/// they are `Sums` and `full`.
 pub fn test_name_parts(name: &str) -> impl Iterator<Item = &str> {
     let bare = name.split('[').next().unwrap_or(name);
     bare.split("::").flat_map(|part| part.split(" > "))
@@ -219,7 +220,7 @@ fn find_requirement_ids(text: &str) -> Vec<String> {
     found
 }
 
-/// Parses `42 - Change: Read it`.
+/// Parses a title such as `42 - Change: Read it` into the issue number and the text.
 fn parse_title(line: &str) -> (Option<u64>, String) {
     let line = line.trim();
     let digits = line.trim_start_matches('#');
@@ -236,7 +237,7 @@ fn parse_section(line: &str) -> Option<ChangeSection> {
     ChangeSection::ALL.into_iter().find(|part| part.as_str().eq_ignore_ascii_case(name))
 }
 
-/// Parses ``### `src/lib.rs` (Modify)``.
+/// Parses a file heading such as ``### `src/lib.rs` (Modify)`` into the path and the kind.
 pub(super) fn parse_file_heading(line: &str) -> Option<(String, Kind)> {
     let (path, kind) = line.strip_prefix("### ")?.trim().strip_suffix(')')?.rsplit_once('(')?;
     let kinds = [Kind::Add, Kind::Modify, Kind::Delete];
@@ -255,8 +256,8 @@ pub(super) fn count_backticks(line: &str) -> usize {
     line.len() - line.trim_start_matches('`').len()
 }
 
-/// Returns the closing line of a fence: the first bare fence at least as long. If a fence of three has others inside,
-/// the closing one is later, at the end of the file's part.
+/// Returns the line that closes a fence: the first bare fence that is at least as long. A fence of three backticks may
+/// contain others, so for it a later line at the end of the file's part is preferred.
 fn closing_fence(lines: &[ChangeLine<'_>], from: usize, length: usize) -> Option<usize> {
     let closes = |at: &usize| {
         let line = lines[*at].text.trim_end();
@@ -335,7 +336,7 @@ enum EditMarker {
     Replace,
 }
 
-/// Parses `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`. The marks may vary in length.
+/// Parses a marker line: `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`. The number of marks may vary.
 fn parse_marker(line: &str) -> Option<EditMarker> {
     let line = line.trim_end();
     let known = [

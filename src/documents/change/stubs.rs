@@ -1,18 +1,19 @@
-//! Stubs of functions that the spec declares but no code defines yet. With them, tests that call the functions compile
-//! and fail when run.
+//! Makes stubs of functions that the spec declares but no code defines yet. With the stubs, tests that call the
+//! functions compile and fail when they run.
 //!
-//! A declared function belongs to the file that the comment above it names; without one it gets no stub. A stub that
-//! does not compile shows in the run and proves nothing.
+//! The comment above a declaration names the file to which the function belongs. A declaration without this comment
+//! gets no stub. If a stub does not compile, the test run fails to build and proves nothing.
 
 use std::collections::BTreeMap;
 
 use super::{ChangeScope, FileTexts, Kind, parse::has_word};
 use crate::documents::lld::function_names;
 
-/// Panic message of a stub.
+/// Message with which a stub panics.
 pub const STUB: &str = "stub of the specification";
 
-/// Returns the files with stubs of the functions these code blocks declare. Existing functions get none.
+/// Returns the files with stubs added for the functions that these code blocks declare. Functions that already exist
+/// get no stub.
 pub fn make_stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<String, String>) -> FileTexts {
     let mut declared = BTreeMap::<&str, String>::new();
     for block in blocks {
@@ -67,7 +68,7 @@ pub fn make_stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<Stri
     files.into_iter().map(|(path, text)| (path, Some(text))).collect()
 }
 
-/// Returns the text of a Go file, or the package clause for a new one.
+/// Returns the text of a Go file. For a new file, returns a package clause.
 fn go_package_text(path: &str, base: &BTreeMap<String, String>) -> String {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let beside =
@@ -79,7 +80,8 @@ fn go_package_text(path: &str, base: &BTreeMap<String, String>) -> String {
     base.get(path).cloned().unwrap_or_else(|| format!("{}\n", clause.unwrap_or(&own)))
 }
 
-/// Returns a Go function that returns zero values. A panic in Go would stop all other tests.
+/// Returns a Go function that returns zero values. It does not panic, because a panic in Go would end all other tests
+/// too.
 fn go_zero_value_stub(signature: &str, name: &str) -> String {
     let signature = signature.trim_end();
     let panics = format!("{signature} {{ panic(\"{STUB}\") }}");
@@ -118,7 +120,8 @@ fn go_zero_value_stub(signature: &str, name: &str) -> String {
     format!("{head} {results} {{ return }}")
 }
 
-/// Gives each function declaration a stub body, and skips those in `there`. Other lines stay as they are.
+/// Replaces each function declaration by a stub. Removes declarations of functions that `there` defines, and keeps all
+/// other lines.
 fn stub_functions(code: &str, there: &str, stub: impl Fn(&str, &str) -> String) -> String {
     let (mut out, mut lines) = (String::new(), code.lines());
     while let Some(line) = lines.next() {

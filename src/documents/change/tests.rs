@@ -175,7 +175,7 @@ fn sound_change_is_parsed_checked_and_applied() {
     assert!(summary(&text).starts_with("It reads.\n\nTests: Add `tests/read.rs`.\n"), "{}", summary(&text));
 }
 
-/// Removes a file's block, as if the drafter had written it with a tool before.
+/// Removes a file's code block, as if the drafter had already written the file with a tool.
 fn without_block(text: &str, path: &str) -> String {
     let change = parse(text);
     let file = change.files.iter().find(|file| file.path == path).unwrap();
@@ -710,7 +710,7 @@ fn declared_function_gets_stub_in_file_named_by_comment() {
     assert!(text.is_empty(), "{text:?}");
 }
 
-/// Returns the stubs in a repository of Rust and Go.
+/// Returns the stubs made in a repository with Rust and Go files.
 fn stubbed_files(blocks: &[&str]) -> BTreeMap<String, String> {
     let base = [("src/lib.rs", "//! Sums.\n"), ("sums/old.go", "package added\n\nfunc Old() {}\n")];
     let base: BTreeMap<String, String> = base.map(|(path, text)| (path.to_owned(), text.to_owned())).into();

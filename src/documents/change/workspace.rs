@@ -1,7 +1,7 @@
-//! A copy of a change's files that its drafter writes to before it answers.
+//! Copy of a change's files, to which the drafter writes before it answers.
 //!
-//! A write must follow the rules of the change, and a refusal uses the same words. Written files become part of the
-//! drafter's answer, which is then checked like any other.
+//! A write must follow the rules of the change; a refusal has the same message as the check's mistake. Written files
+//! are merged into the drafter's answer, which is then checked like any other.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,22 @@ use super::{
 };
 use crate::{documents::FileTree, limits};
 
-/// The copy, as its drafter sees it.
+/// Copy of the files, with the drafter's writes.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     allowed: ChangeScope,
-    /// Files at the commit.
+    /// Texts of the files at the commit.
     base: BTreeMap<String, String>,
-    /// Files with the current text applied: the locked tests or the previous draft.
+    /// Texts after applying the current text of the change, which is the locked tests or the previous draft; `None` if
+    /// the file is deleted.
     drafted: BTreeMap<String, Option<String>>,
-    /// Previous draft; empty without one.
+    /// Previous draft; empty if there was no draft.
     draft: String,
     written: BTreeMap<String, String>,
 }
 
 impl Workspace {
-    /// Returns a workspace without written files.
+    /// Creates a workspace in which nothing has been written.
     pub fn new(allowed: ChangeScope, base: BTreeMap<String, String>, text: &str) -> Self {
         let change = parse(text);
         let made = |file: &FileChange| {
@@ -44,7 +45,8 @@ impl Workspace {
         Self { allowed, base, drafted: made, draft, written: BTreeMap::new() }
     }
 
-    /// Returns the text of a file that differs from the commit; the inner `None` means removed.
+    /// Returns the text of a file that differs from the commit. The outer `None` means no difference; the inner `None`
+    /// means the file is removed.
     pub fn file_text(&self, path: &str) -> Option<Option<&str>> {
         let written = self.written.get(path).map(|text| Some(text.as_str()));
         written.or_else(|| self.drafted.get(path).map(Option::as_deref))
@@ -57,17 +59,17 @@ impl Workspace {
         made.chain(self.written.iter().map(|(path, text)| (path.clone(), Some(text.clone())))).collect()
     }
 
-    /// Returns the written files, to be stored.
+    /// Returns the files that the drafter has written, to store them.
     pub fn written_files(&self) -> &BTreeMap<String, String> {
         &self.written
     }
 
-    /// Restores stored files.
+    /// Restores written files that were stored.
     pub fn restore_written(&mut self, written: BTreeMap<String, String>) {
         self.written = written;
     }
 
-    /// Writes the block of this file: its full text, or search and replace blocks that apply to its current text.
+    /// Writes a file from `block`, which is its full text or search and replace blocks for its current text.
     ///
     /// # Errors
     /// Returns the mistakes that the checks would report.
@@ -111,13 +113,13 @@ impl Workspace {
         Err(wrong.into_iter().map(|mistake| mistake.message).collect::<Vec<_>>().join("; "))
     }
 
-    /// Adds the written files to an answer: below headings without a block, and with a heading where the file has none.
-    /// A block in the answer is newer, so it wins.
+    /// Merges the written files into an answer. A heading without a block gets its file's block, and a file without a
+    /// heading gets both. If the answer itself has a block for a file, that block is kept, because it is newer.
     pub fn merge_into_answer(&self, answer: &str) -> String {
         self.merge(answer, false)
     }
 
-    /// Adds the written files to the previous draft.
+    /// Merges the written files into the previous draft, replacing its blocks for these files.
     pub fn merge_into_draft(&self, draft: &str) -> String {
         self.merge(draft, true)
     }
@@ -161,7 +163,7 @@ fn drafted_section(allowed: &ChangeScope) -> ChangeSection {
     if allowed.part == ChangeSection::Tests { ChangeSection::Tests } else { ChangeSection::Code }
 }
 
-/// Returns the block content that produces this text.
+/// Returns the content of a code block that turns `base` into `text`.
 fn block_content(base: Option<&str>, text: &str) -> String {
     let plain = |text: &str| text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let new = plain(text);
@@ -190,7 +192,7 @@ fn block_content(base: Option<&str>, text: &str) -> String {
     tries.into_iter().find(makes_it).unwrap_or(new)
 }
 
-/// Wraps a block in a fence longer than any inside it.
+/// Puts a block into a fence that is longer than any fence inside it.
 fn fenced(block: &str) -> String {
     let longest = block.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));

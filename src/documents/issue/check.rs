@@ -1,4 +1,4 @@
-//! Checks of an issue draft, which report all mistakes at once, and fixes that code applies.
+//! Checks an issue draft and reports all mistakes at once; also applies fixes that need no model.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
     types::IssueNo,
 };
 
-/// Returns all mistakes. Heuristic checks give warnings, for the reviewer to judge.
+/// Returns all mistakes. Heuristic checks return warnings, on which the reviewer decides.
 pub fn check(text: &str, labels: &[String], tree: &dyn FileTree) -> Vec<DocumentMistake> {
     let length = text.chars().count();
     if text.trim().is_empty() || length > DOCUMENT_CHARS {
@@ -174,7 +174,7 @@ pub fn fix(text: &str, issue: IssueNo) -> String {
     apply_repairs(text, issue, FORM.iter().chain(OWN))
 }
 
-/// Corrects the level and spelling of the schema's headings.
+/// Corrects the level and spelling of headings that are in the schema.
 fn fix_headings(text: &str, _: IssueNo) -> Option<String> {
     let mut edits = Vec::new();
     for heading in markdown::parse_outline(text).headings {
@@ -193,7 +193,7 @@ fn fix_headings(text: &str, _: IssueNo) -> Option<String> {
     Some(replace_ranges(text, edits))
 }
 
-/// Makes the criteria a checklist, numbered in order.
+/// Turns the criteria into a checklist with IDs in order.
 fn number_criteria(text: &str, _: IssueNo) -> Option<String> {
     let issue = parse(text);
     let mut edits = Vec::new();

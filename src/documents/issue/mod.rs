@@ -1,5 +1,6 @@
-//! The issue that a rough idea becomes. One table of sections gives the prompt's rules, the parser and the checks.
-//! [`find_gaps`] holds the rubric of a good issue: it runs on the original idea, and as checks on each draft.
+//! The issue that is drafted from a rough idea. The prompt's rules, the parser and the checks use the same table of
+//! sections. [`find_gaps`] implements the rubric of a good issue and is applied to the original idea; the checks apply
+//! the same rules to each draft.
 
 mod check;
 mod parse;
@@ -13,13 +14,13 @@ use std::ops::Range;
 
 use super::{FileTree, path_rules};
 
-/// A section of the schema.
+/// A section of an issue.
 #[derive(Debug)]
 struct IssueSection {
     title: &'static str,
-    /// Rule for the writer, in the prompt.
+    /// Rule for the drafter, used in the prompt.
     rule: &'static str,
-    /// Placeholder in the rule's example that a draft must replace.
+    /// Placeholder in the rule's example. A draft must replace it.
     sample: &'static str,
 }
 
@@ -82,10 +83,10 @@ const SECTIONS: &[IssueSection] = &[
 /// Maximum characters of a title: GitHub and mail clients cut longer ones.
 const TITLE_CHARS: usize = 150;
 
-/// Maximum characters of the document. Together with the folded original it still fits into one issue.
+/// Maximum characters of the document, so that one issue has space for it and for the original text, which is folded.
 const DOCUMENT_CHARS: usize = 30_000;
 
-/// Returns the format in words, for a prompt. `labels` are the labels to choose from.
+/// Returns the rules of the format, in words, for a prompt. `labels` are the labels from which the drafter may choose.
 pub fn format_rules(labels: &[String]) -> String {
     let mut out = format!(
         "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, no closing \
@@ -108,7 +109,8 @@ pub fn format_rules(labels: &[String]) -> String {
     out
 }
 
-/// Returns the whole issue, with its title in bold: an issue is short, and its approver reads all of it.
+/// Returns the whole issue with its title in bold. It is not shortened, because an issue is short and its approver
+/// reads all of it.
 pub fn summary(text: &str) -> String {
     let issue = parse(text);
     format!("**{}**\n\n{}", issue.title, text[issue.body.clone()].trim())

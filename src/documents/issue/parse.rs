@@ -1,4 +1,4 @@
-//! Parses an issue. Never fails: a missing part is empty.
+//! Parses an issue. Never fails: parts that are missing stay empty.
 
 use std::ops::Range;
 
@@ -12,9 +12,9 @@ pub struct ParsedIssue {
     pub heading: Option<Range<usize>>,
     /// Text below the title, without the labels.
     pub body: Range<usize>,
-    /// Sections of the schema with their bodies, in text order.
+    /// Sections of the schema that the issue has, each with the range of its body, in text order.
     pub sections: Vec<(&'static str, Range<usize>)>,
-    /// Third-level headings with their bodies.
+    /// Headings of level 3, each with the range of its body.
     pub parts: Vec<(String, Range<usize>)>,
     pub criteria: Vec<AcceptanceCriterion>,
     pub files: Vec<IssueFile>,
@@ -32,7 +32,7 @@ pub struct AcceptanceCriterion {
 #[derive(Debug)]
 pub struct IssueFile {
     pub path: String,
-    /// Whether the file does not exist yet.
+    /// Whether the issue says that the file is new.
     pub new: bool,
     pub range: Range<usize>,
 }
@@ -43,7 +43,7 @@ impl ParsedIssue {
     }
 }
 
-/// Parses an issue. Any text gives a result.
+/// Parses an issue. Never fails.
 pub fn parse(text: &str) -> ParsedIssue {
     let outline = markdown::parse_outline(text);
     let mut issue = ParsedIssue { body: 0..text.len(), ..ParsedIssue::default() };

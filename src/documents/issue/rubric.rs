@@ -1,7 +1,8 @@
-//! The rubric of a good issue, applied to a rough idea. It wants a title with a verb, criteria to answer yes or no, a
-//! scope, existing paths, an example and a test signal.
+//! The rubric of a good issue, applied to a rough idea. A good issue has a title with a verb, criteria that can be
+//! answered yes or no, and a scope. Its paths exist. It has an example, and something to run or look at that shows the
+//! result.
 //!
-//! The rules are heuristics for English. Each reports only clear cases, because people start to ignore objections to
+//! The rules are heuristics for English. Each reports only clear cases, because people ignore a check that objects to
 //! good text.
 
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ pub struct RubricGap {
     pub part: RubricPart,
     /// Description of the gap, for models and people.
     pub said: String,
-    /// Question for a person, with the default if nobody answers; `None` if a model can fill the gap.
+    /// Question for a person, and the default answer. `None` if a model can fill the gap without asking.
     pub question: Option<(String, String)>,
 }
 
@@ -104,8 +105,8 @@ pub fn find_gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> 
     gaps
 }
 
-/// Returns text that reads like criteria: list items under a heading for them, else all list items, else sentences that
-/// demand something.
+/// Returns text that reads like acceptance criteria. Prefers list items under a heading for criteria, then all list
+/// items, then sentences with words such as "must".
 fn find_criteria(body: &str) -> Vec<AcceptanceCriterion> {
     const DEMANDS: &str = "must/should/shall/has to/have to/needs to/never/always";
     const WANTED: &[&str] =
@@ -143,12 +144,12 @@ fn find_criteria(body: &str) -> Vec<AcceptanceCriterion> {
     sentences
 }
 
-/// Words that limit a scope.
+/// Words with which a text limits its scope.
 const LIMITS: &str = "out of scope/not/no/don't/doesn't/without/only/stays/stay/keep/keeps/unchanged/except/\
     non-goal/non-goals/never/nothing/but";
 
-/// Returns the first word that nobody can answer yes or no to. Returns `None` if a number, code or quotation makes the
-/// text precise.
+/// Returns the first vague word, such as "fast", which makes a criterion hard to answer yes or no. Returns `None` if
+/// the text is made precise by a number, code or quotation.
 pub(super) fn find_vague_word(text: &str) -> Option<&'static str> {
     const VAGUE: &str = "fast/faster/quick/quickly/slow/properly/appropriate/appropriately/reasonable/reasonably/\
         user-friendly/intuitive/intuitively/easy/easily/robust/robustly/efficient/efficiently/\
@@ -158,24 +159,24 @@ pub(super) fn find_vague_word(text: &str) -> Option<&'static str> {
     VAGUE.split('/').find(|word| has_word(text, word)).filter(|_| !measured)
 }
 
-/// Returns whether the text has an exact input or result.
+/// Returns whether the text seems to have an example with an exact input or result.
 pub(super) fn has_example(text: &str) -> bool {
     const FIXED: &str = "seed/sorted/no clock/no network/same order";
     text.contains('`') || text.chars().any(|c| c.is_ascii_digit()) || has_any_word(text, FIXED)
 }
 
-/// Returns whether the text has something to run or look at.
+/// Returns whether the text mentions something to run or look at, such as a command or an output.
 pub(super) fn has_test_signal(text: &str) -> bool {
     const SEEN: &str = "test/tests/tested/run/runs/print/prints/printed/output/outputs/show/shows/return/returns/\
         exit/exits/status/command/see/log/logs/error/message/benchmark";
     text.contains('`') || has_any_word(text, SEEN)
 }
 
-/// First word of a title.
+/// Classification of the first word of a title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TitleOpening {
     Verb,
-    /// Unknown word: the list does not have all verbs.
+    /// A word that is not in our lists. It may be a verb, because the list of verbs is incomplete.
     Unknown,
     None,
 }

@@ -12,7 +12,7 @@ use crate::{
     types::IssueNo,
 };
 
-/// Returns all mistakes in form, files and paths. An empty list means that the design can be reviewed.
+/// Returns all mistakes in form, files and paths. The design can be reviewed if the list has no error.
 pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMistake> {
     if let Some(mistake) = check_readable(text) {
         return vec![mistake];
@@ -25,7 +25,7 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMis
     out
 }
 
-/// Checks any document with numbered sections and a table of files.
+/// Checks the form of any document that has sections of a schema and a table of files.
 pub(in crate::documents) fn check_form(
     schema: &DocumentSchema,
     text: &str,
@@ -146,7 +146,7 @@ fn check_sections(schema: &DocumentSchema, text: &str, lld: &ParsedDesign, out: 
     check_repeated_sections(schema, lld, out);
 }
 
-/// The parser reads only one of two sections with the same title, so a repeated one is a mistake.
+/// Reports sections that occur twice, because the parser reads only one of them.
 fn check_repeated_sections(schema: &DocumentSchema, lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let mut seen = BTreeSet::new();
     let required = |number: &str| schema.sections.iter().any(|spec| spec.required && spec.number == number);
@@ -313,7 +313,8 @@ fn check_done_paths(text: &str, lld: &ParsedDesign, tree: &dyn FileTree, out: &m
     }
 }
 
-/// Returns words with a slash that look like paths: they end in a file name, or start in a known folder.
+/// Returns words that look like paths: they contain a slash, and end in a file name with an ending or start with an
+/// existing folder.
 pub(in crate::documents) fn find_paths(text: &str, tree: &dyn FileTree) -> Vec<String> {
     let legal = |c: char| c.is_alphanumeric() || "_-./@+".contains(c);
     text.split(|c: char| c.is_whitespace() || "`\"'()[]|,;<>*".contains(c))
@@ -333,8 +334,8 @@ pub(in crate::documents) fn find_paths(text: &str, tree: &dyn FileTree) -> Vec<S
         .collect()
 }
 
-/// Warns if a mitigation names a function that the design does not declare. It is not an error, since prose is easily
-/// misread.
+/// Warns if a mitigation names a function that the design does not declare. It is only a warning, because the check can
+/// misread prose.
 fn check_mitigation_functions(text: &str, lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let Some(section) = lld.section("11") else { return };
     if lld.functions.is_empty() {

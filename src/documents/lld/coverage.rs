@@ -1,11 +1,12 @@
-//! Checks of the test plan: each requirement needs a scenario that fails if the requirement is broken.
+//! Checks of the test plan: each requirement needs a scenario that shows it, with a precise pass criterion.
 
 use std::collections::BTreeSet;
 
 use super::{ParsedDesign, TestScenario, parse};
 use crate::documents::{DocumentMistake, as_identifier, quotable_path};
 
-/// Phrases that any result satisfies. All words must occur in this order, close together.
+/// Phrases that are true of any result. A text matches if the words occur in this order with at most two words between
+/// them.
 const VAGUE_PHRASES: &[&[&str]] = &[
     &["verify", "it", "works"],
     &["check", "everything"],
@@ -34,7 +35,7 @@ const MANUAL_PHRASES: &[&[&str]] = &[
 /// Words that suggest a live service in an automatic test.
 const LIVE_SERVICE_WORDS: &[&str] = &["network", "database", "live", "external service", "api call"];
 
-/// Returns all mistakes in the links between requirements and scenarios, by exact ID.
+/// Returns all mistakes in the test plan. Requirements and scenarios are matched by exact ID.
 pub fn check_coverage(text: &str) -> Vec<DocumentMistake> {
     let lld = parse(text);
     let mut out = Vec::new();
@@ -60,7 +61,7 @@ pub fn check_coverage(text: &str) -> Vec<DocumentMistake> {
     out
 }
 
-/// Returns the first phrase that any result satisfies.
+/// Returns the first phrase in the text that is true of any result.
 pub(in crate::documents) fn find_vague_phrase(lower: &str) -> Option<String> {
     VAGUE_PHRASES.iter().find(|phrase| contains_phrase(lower, phrase)).map(|phrase| phrase.join(" "))
 }
@@ -123,7 +124,8 @@ fn check_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out:
     }
 }
 
-/// Returns whether the words occur in this order with at most two others between each pair.
+/// Returns whether the words of a phrase occur in this order in one sentence, with at most two other words between each
+/// pair.
 fn contains_phrase(row: &str, phrase: &[&str]) -> bool {
     let row = row.replace('.', " . ");
     let words: Vec<&str> =

@@ -11,20 +11,20 @@ use crate::{
     types::IssueNo,
 };
 
-/// Returns the fixed text, or `None` if the fix does not apply.
+/// A fix: returns the fixed text, or `None` if it does not apply.
 pub(in crate::documents) type RepairFunction = fn(&str, IssueNo) -> Option<String>;
 
 pub(in crate::documents) const FORM: &[RepairFunction] =
     &[normalize_line_ends, remove_outer_fence, remove_preamble];
 
-/// Applies the fixes until none changes the text, so that a second call changes nothing.
+/// Applies the fixes repeatedly until none changes the text, so that fixing the result again changes nothing.
 pub fn fix(text: &str, issue: IssueNo) -> String {
     const OWN: &[RepairFunction] =
         &[|text, _| fix_headings(SCHEMA, text), fix_first_heading, fix_empty_questions];
     apply_repairs(text, issue, FORM.iter().chain(OWN))
 }
 
-/// Applies these fixes in their order: each may rely on earlier ones.
+/// Applies these fixes in order, because a fix may rely on earlier ones. Repeats until none changes the text.
 pub(in crate::documents) fn apply_repairs<'r>(
     text: &str,
     issue: IssueNo,
@@ -51,15 +51,16 @@ fn normalize_line_ends(text: &str, _: IssueNo) -> Option<String> {
     Some(out)
 }
 
-/// Parses a fence line into its character, its length and the text after it.
+/// Splits a fence line into the fence character, the fence length and the text after the fence.
 fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
     let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = line.chars().take_while(|c| *c == mark).count();
     (length >= 3).then(|| (mark, length, line[length..].trim()))
 }
 
-/// Removes a code fence around the whole document. A Markdown parser would end it at an inner fence, so this goes by
-/// lines. It needs an opening fence right before the first `# `, and an odd number of fences after it.
+/// Removes a code fence around the whole document. It counts fence lines, because a Markdown parser would end the block
+/// at the first inner fence. The opening fence must be directly before the first `# `, and the number of fences after
+/// it must be odd.
 fn remove_outer_fence(text: &str, _: IssueNo) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let title = lines.iter().position(|l| l.starts_with("# "))?;
@@ -107,7 +108,7 @@ fn heading_source<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
     if bare.len() == line.len() { line } else { bare.trim().trim_end_matches('#').trim_end() }
 }
 
-/// Gives the schema's sections their level and title, without a number.
+/// Sets the level and the title of headings that belong to a section of the schema, and removes their numbers.
 pub(in crate::documents) fn fix_headings(schema: &DocumentSchema, text: &str) -> Option<String> {
     let outline = markdown::parse_outline(text);
     let mut found = schema.match_headings(&outline);
@@ -135,7 +136,7 @@ pub(in crate::documents) fn fix_headings(schema: &DocumentSchema, text: &str) ->
     Some(replace_ranges(text, edits))
 }
 
-/// Replaces each range. The ranges are in order and do not overlap.
+/// Replaces each range by its text. The ranges must be in order and must not overlap.
 pub(in crate::documents) fn replace_ranges(
     text: &str,
     edits: impl IntoIterator<Item = (Range<usize>, String)>,
@@ -150,7 +151,7 @@ pub(in crate::documents) fn replace_ranges(
     out + &text[from..]
 }
 
-/// Replaces a lone checkbox such as `- [ ] None` with `None.`: it would count as an unanswered question.
+/// Replaces a lone checkbox such as `- [ ] None` by `None.`, because it would count as an open question.
 fn fix_empty_questions(text: &str, _: IssueNo) -> Option<String> {
     let outline = markdown::parse_outline(text);
     let body = open_questions_body(text, &outline)?;

@@ -1,4 +1,4 @@
-//! The low-level design. One table of sections gives the template, the prompt's rules, the parser and the checks, so
+//! The low-level design. The template, the prompt's rules, the parser and the checks use the same table of sections, so
 //! that they cannot disagree.
 
 mod check;
@@ -39,10 +39,10 @@ use super::{
 };
 use crate::types::IssueNo;
 
-/// Required content of a section.
+/// Kind of content that a section must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SectionContent {
-    /// No content of its own, only subsections.
+    /// Subsections only.
     Group,
     Prose,
     FilesTable,
@@ -53,16 +53,17 @@ pub(crate) enum SectionContent {
 /// A section of a schema.
 #[derive(Debug)]
 pub(crate) struct SchemaSection {
-    /// Section number, its name in code. Older documents have it in their headings, and the parser still reads it.
+    /// Section number, which identifies the section in code. Older documents have it in their headings, so the parser
+    /// accepts it there.
     pub(crate) number: &'static str,
     pub(crate) title: &'static str,
     pub(crate) required: bool,
     pub(crate) content: SectionContent,
-    /// Rule for the writer, in the prompt.
+    /// Rule for the drafter, used in the prompt.
     pub(crate) rule: &'static str,
-    /// Text in the template. Each `{…}` in it must be replaced.
+    /// Text that the template has in this section. The drafter must replace each `{…}` in it.
     pub(crate) sample: &'static str,
-    /// Rank for shortening: sections with the lowest number are cut last.
+    /// Rank when a document is shortened: the higher the number, the earlier the section is cut.
     pub(crate) priority: u8,
 }
 
@@ -80,13 +81,13 @@ impl SchemaSection {
         self.title.eq_ignore_ascii_case(title.trim())
     }
 
-    /// Returns whether a numbered heading means this section. A chapter's title must share a word; a subsection needs
-    /// only the number.
+    /// Returns whether a numbered heading belongs to this section. For a chapter, the titles must also share a word;
+    /// for a subsection the number is enough.
     fn matches_number(&self, number: &str, title: &str) -> bool {
         self.number == number && (number.contains('.') || self.shared_word_count(title) > 0)
     }
 
-    /// Returns the number of words of at least four letters that the titles share.
+    /// Returns how many words of at least four letters the section's title and `title` share.
     fn shared_word_count(&self, title: &str) -> usize {
         let own = self.title.to_lowercase();
         title.split_whitespace().filter(|word| word.len() >= 4 && own.contains(&word.to_lowercase())).count()
@@ -135,23 +136,23 @@ const fn section_group(number: &'static str, title: &'static str) -> SchemaSecti
 
 /// A kind of document: its sections and their roles.
 pub(in crate::documents) struct DocumentSchema {
-    /// Word before the title, such as `Feature`.
+    /// Word before the title in the first heading, such as `Feature`.
     pub(in crate::documents) kind: &'static str,
     pub(in crate::documents) sections: &'static [SchemaSection],
-    /// Number of the section with the table of files. `signatures_section` is the one with the function signatures.
+    /// Number of the section with the table of files.
     pub(in crate::documents) files_section: &'static str,
     pub(in crate::documents) signatures_section: &'static str,
-    /// Sections that describe new code.
+    /// Numbers of the sections that describe new code.
     pub(in crate::documents) new_sections: &'static [&'static str],
-    /// Chapters with prose about existing code. `fixture_chapters` have names made up for tests.
+    /// Numbers of the chapters with prose about existing code.
     pub(in crate::documents) prose_chapters: &'static [&'static str],
     pub(in crate::documents) fixture_chapters: &'static [&'static str],
 }
 
 impl DocumentSchema {
-    /// Returns the section that each heading means, if any. A heading matches by exact title at the right level, or by
-    /// number in older documents. Otherwise it matches the missing required section with most shared words, if there is
-    /// only one.
+    /// Returns, for each heading, the section that it belongs to. A heading matches by exact title at the right level,
+    /// or by number in older documents. Otherwise it matches the missing required section that shares most words with
+    /// it; in case of a tie it matches no section.
     pub(in crate::documents) fn match_headings(
         &self,
         outline: &MarkdownOutline,
@@ -191,7 +192,8 @@ impl DocumentSchema {
         found
     }
 
-    /// Returns whether the heading is exactly a section's title. The title of an issue may share words with one.
+    /// Returns whether the heading is exactly the title of a section. A mere similarity does not count, because the
+    /// title of an issue may share words with a section.
     fn is_section_title(&self, heading: &str) -> bool {
         let (_, title) = parse::split_number(heading);
         self.sections.iter().any(|spec| spec.has_title(title))
@@ -201,7 +203,7 @@ impl DocumentSchema {
         self.sections.iter().find(|spec| spec.number == number).map_or("document", |spec| spec.title)
     }
 
-    /// Returns the format in words, for a prompt.
+    /// Returns the rules of the format, in words, for a prompt.
     pub(in crate::documents) fn format_rules(&self) -> String {
         let mut out = format!(
             "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, \
@@ -229,8 +231,8 @@ impl DocumentSchema {
         out
     }
 
-    /// Returns the rank of a section for shortening, by its heading; `None` for unknown headings. Group headings get
-    /// the default rank.
+    /// Returns the rank of the section with this heading when the document is shortened; `None` for unknown headings.
+    /// Headings of groups get the default rank.
     pub(in crate::documents) fn section_rank(&self, heading: &str) -> Option<SectionRank> {
         let (number, title) = parse::split_number(heading);
         let mut sections = self.sections.iter();
@@ -337,7 +339,7 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
     ),
 ];
 
-/// Returns the text of each requirement by ID.
+/// Returns the texts of the requirements, by ID.
 pub fn requirements(text: &str) -> BTreeMap<String, String> {
     parse(text).requirements.into_iter().map(|requirement| (requirement.id, requirement.text)).collect()
 }
@@ -347,7 +349,7 @@ pub fn section_title(number: &str) -> Option<&'static str> {
     SECTIONS.iter().find(|spec| spec.number == number).map(|spec| spec.title)
 }
 
-/// Returns the skeleton that a drafter fills: the first heading and each required section.
+/// Returns the skeleton that a drafter fills: the first heading, the headings of groups, and each required section.
 pub fn template(issue: IssueNo, title: &str) -> String {
     let mut out = format!("{}\n", format_first_heading(issue, title));
     for spec in SECTIONS.iter().filter(|s| s.required || s.content == SectionContent::Group) {
@@ -359,12 +361,12 @@ pub fn template(issue: IssueNo, title: &str) -> String {
     out
 }
 
-/// Returns the format in words, for a prompt.
+/// Returns the rules of the format, in words, for a prompt.
 pub fn format_rules() -> String {
     SCHEMA.format_rules()
 }
 
-/// Formats `# 42 - Feature: Read the config from a file`.
+/// Formats a first heading such as `# 42 - Feature: Read the config from a file`.
 fn format_first_heading(issue: IssueNo, title: &str) -> String {
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("# {issue} - Feature: {title}")

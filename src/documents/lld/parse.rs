@@ -1,4 +1,4 @@
-//! Parses a design. Never fails: a missing part is empty.
+//! Parses a design. Never fails: parts that are missing stay empty.
 
 use std::ops::Range;
 
@@ -23,21 +23,21 @@ pub struct ParsedDesign {
 
 #[derive(Debug, Clone)]
 pub struct DesignSection {
-    /// Number in the schema; for an unknown heading its own number.
+    /// Section number in the schema. For a heading that is not in the schema, the number written in it.
     pub number: String,
     pub title: String,
-    /// Whether it is a section of the schema.
+    /// Whether the section is in the schema.
     pub known: bool,
     pub level: usize,
     pub heading: Range<usize>,
-    /// Range from below the heading to the next heading at this level or above.
+    /// Range from the end of the heading to the next heading of the same or a higher level.
     pub body: Range<usize>,
 }
 
 #[derive(Debug, Clone)]
 pub struct FileRow {
     pub path: String,
-    /// `None` if the cell has no known word.
+    /// Kind of change; `None` if the cell contains none of the known words.
     pub change: Option<ChangeType>,
     pub change_text: String,
     pub directory: bool,
@@ -74,7 +74,7 @@ pub struct Requirement {
 pub struct TestScenario {
     /// Scenario ID, such as `010`.
     pub id: String,
-    /// Scenario cell without the requirements at its end.
+    /// Text of the Scenario cell, without the requirement IDs at its end.
     pub text: String,
     pub kind: String,
     pub input: String,
@@ -100,7 +100,7 @@ impl ParsedDesign {
     }
 }
 
-/// Parses a design. Any text gives a result.
+/// Parses a design. Never fails.
 pub fn parse(text: &str) -> ParsedDesign {
     let outline = markdown::parse_outline(text);
     let mut lld = parse_with_schema(SCHEMA, text, &outline);
@@ -125,7 +125,7 @@ pub fn parse(text: &str) -> ParsedDesign {
     lld
 }
 
-/// Returns the code blocks with the new types and signatures.
+/// Returns the code blocks of the sections on new types and function signatures.
 pub fn signature_blocks(text: &str) -> Vec<String> {
     let outline = markdown::parse_outline(text);
     let lld = parse_with_schema(SCHEMA, text, &outline);
@@ -140,7 +140,7 @@ pub fn signature_blocks(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Parses the parts that all documents of a schema have: first heading, sections and table of files.
+/// Parses the parts that all schemas have: first heading, sections and table of files.
 pub(in crate::documents) fn parse_with_schema(
     schema: &DocumentSchema,
     text: &str,
@@ -160,8 +160,8 @@ pub(in crate::documents) fn parse_with_schema(
     lld
 }
 
-/// Parses a first heading such as `42 - Feature: X`, `Issue #42: X` or `LLD-042 – X` into number and title. Without a
-/// number all of it is the title.
+/// Splits a first heading such as `42 - Feature: X`, `Issue #42: X` or `LLD-042 – X` into number and title. If it has
+/// no number, the whole heading is the title.
 pub(super) fn parse_first_heading(text: &str) -> (Option<u64>, &str) {
     let title_only = |t: &'_ str| -> usize { t.len() - strip_feature(t).len() };
     let mut rest = text.trim();
@@ -193,7 +193,8 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (head.eq_ignore_ascii_case(word) && ends).then_some(rest)
 }
 
-/// Splits `2.1 Files Changed` or `3. Requirements` into number and title. Without a number all of it is the title.
+/// Splits a heading such as `2.1 Files Changed` or `3. Requirements` into number and title. If it has no number, the
+/// whole heading is the title.
 pub(super) fn split_number(heading: &str) -> (Option<&str>, &str) {
     let end = heading.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(heading.len());
     let number = heading[..end].trim_end_matches('.');
@@ -229,7 +230,7 @@ fn parse_sections(schema: &DocumentSchema, text: &str, outline: &MarkdownOutline
     out
 }
 
-/// Returns the body of the heading "Open Questions" at any level.
+/// Returns the range below the heading "Open Questions", which may have any level.
 pub(super) fn open_questions_body(text: &str, outline: &MarkdownOutline) -> Option<Range<usize>> {
     let at = outline.headings.iter().position(|h| h.text.to_lowercase().contains("open questions"))?;
     let end = outline.headings.get(at + 1).map_or(text.len(), |h| h.range.start);
@@ -291,7 +292,7 @@ fn parse_change_type(cell: &str) -> (Option<ChangeType>, bool) {
     (change, directory)
 }
 
-/// Parses a numbered item, or one that starts with its own `REQ-n`.
+/// Parses a requirement: a numbered item, or an item that starts with `REQ-n`.
 fn parse_requirement(item: &MarkdownListItem) -> Option<Requirement> {
     let text = item.text.trim();
     let own = text.strip_prefix("REQ-").map(|rest| &rest[..count_digits(rest)]).filter(|n| !n.is_empty());
@@ -324,7 +325,7 @@ fn parse_scenarios(table: &MarkdownTable) -> Vec<TestScenario> {
         .collect()
 }
 
-/// Splits `reads the file (REQ-1, REQ-2)` into the text and the IDs.
+/// Splits a cell such as `reads the file (REQ-1, REQ-2)` into the text and the IDs.
 fn split_requirements(cell: &str) -> (String, Vec<String>) {
     let cell = cell.trim();
     let none = || (cell.to_owned(), Vec::new());

@@ -1,12 +1,12 @@
-//! Places in a design, as a reviewer names them.
+//! Places in a design, in the notation of reviewers.
 
 use std::ops::Range;
 
 use super::{ParsedDesign, parse};
 use crate::documents::{FileTree, markdown, path_rules};
 
-/// Returns whether the place a reviewer names exists. A place is a section by number or title, a requirement, a
-/// scenario, or a path (also `path:line`) of the design or repository.
+/// Returns whether the place that a reviewer names exists. A place is a section (number or title), another heading, a
+/// requirement, a scenario, or a path of the design or repository, with or without a line.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
     if place.is_empty() || place.len() > 400 {
@@ -19,13 +19,13 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
         || markdown::parse_outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
 }
 
-/// Returns the line, from 1, where a place starts; `None` if it is not in the text.
+/// Returns the line, from 1, where a place starts; `None` if the text has no such place.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     let range = find_place(&parse(text), place.trim().trim_matches('`').trim())?;
     Some(first_line(text, range))
 }
 
-/// Returns the first line of a range that is not blank, from 1.
+/// Returns the number, from 1, of the first line in the range that is not blank.
 pub(in crate::documents) fn first_line(text: &str, range: Range<usize>) -> usize {
     let blank = text[range.clone()].len() - text[range.clone()].trim_start().len();
     text[..range.start + blank].matches('\n').count() + 1
@@ -38,7 +38,7 @@ pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     then.zip(there).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
 }
 
-/// Returns the range of a section by number or title, a requirement, a scenario or a row of the files table.
+/// Returns the range of a place: a section (number or title), a requirement, a scenario, or a row of the files table.
 fn find_place(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
     let bare = strip_section_word(place);
     let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
@@ -52,14 +52,14 @@ fn find_place(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
     section.map(|s| s.body.clone()).or_else(requirement).or_else(scenario).or_else(file)
 }
 
-/// Returns whether a place starts with the section's title, as in `Files Changed: src/lib.rs`.
+/// Returns whether a place starts with the title of a section, as `Files Changed: src/lib.rs` does.
 pub(in crate::documents) fn names_section(title: &str, place: &str) -> bool {
     let Some(begins) = place.get(..title.len()) else { return false };
     let rest = &place[title.len()..];
     begins.eq_ignore_ascii_case(title) && (rest.is_empty() || rest.trim_start().starts_with([',', '(', ':']))
 }
 
-/// Returns the path in `path:line`.
+/// Returns the path of a place such as `path:line`.
 pub(in crate::documents) fn path_of_place(place: &str) -> &str {
     match place.rsplit_once(':') {
         Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {

@@ -17,68 +17,68 @@ pub use skills::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, Skill, SkillFault, loa
 use self::skills::one_line;
 use super::strip_fence;
 
-/// Version of the prompt. A new one makes cached decisions invalid.
+/// Version of the routing prompt. Increasing it invalidates cached decisions.
 pub const PROMPT_VERSION: u32 = 3;
 
-/// Confidence for starting without a question, in thousandths like every confidence here.
+/// Minimum confidence for starting a workflow without asking people. All confidences here are in thousandths.
 pub const CLEAR_CONFIDENCE: u16 = 900;
 const PROBABLE_CONFIDENCE: u16 = 700;
-/// Minimum lead of the best kind over the second; otherwise people choose.
+/// Minimum difference in confidence between the best kind of work and the second best. If it is smaller, people choose.
 const CONFIDENCE_GAP: u16 = 100;
-/// Confidence of a kind with a matching keyword, when no model decided. `NO_KEYWORD_CONFIDENCE` is for the others. Both
-/// are below [`PROBABLE_CONFIDENCE`].
+/// Confidence of a kind of work with a matching keyword, used if no model decided. It is below [`PROBABLE_CONFIDENCE`],
+/// so nothing starts.
 const KEYWORD_CONFIDENCE: u16 = 600;
 const NO_KEYWORD_CONFIDENCE: u16 = 500;
 
-/// Bytes read from the start of a long request. `TAIL_BYTES` are read from its end. The middle is left out.
+/// Bytes kept from the start of a long request. The middle is left out, and [`TAIL_BYTES`] are kept from its end.
 const HEAD_BYTES: usize = 8 << 10;
 const TAIL_BYTES: usize = 2 << 10;
 
-/// Up to this many skills the prompt has full descriptions. Beyond that they share `DESCRIBED_CHARS`, with at least
-/// `LEAST_DESCRIBED` each.
+/// Maximum number of skills whose descriptions the prompt shows in full. With more skills, all descriptions together
+/// get `DESCRIBED_CHARS` characters, but each at least `LEAST_DESCRIBED`.
 const FEW_SKILLS: usize = 4;
 const DESCRIBED_CHARS: usize = 840;
 const LEAST_DESCRIBED: usize = 60;
 
-/// Maximum kinds offered to people.
+/// Maximum kinds of work offered to people; also the maximum of other kinds and open questions in a decision.
 const MOST_OFFERED: usize = 3;
 
 /// Intent of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestIntent {
-    /// A task.
+    /// The person asks for a task to be done.
     Work,
-    /// A question.
+    /// The person asks how something works.
     Question,
     /// Neither a task nor a question.
     Chatter,
 }
 
-/// Source of a decision.
+/// Method that produced a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RoutingMethod {
     Model,
-    /// An earlier answer of a model to the same words.
+    /// Reuses a model's earlier answer to the same words.
     Cache,
-    /// No model was available, or none gave a valid answer.
+    /// Keywords, because no model was available or none gave a valid answer.
     Keywords,
-    /// The person named the kind.
+    /// The person named the kind of work.
     Named,
 }
 
-/// Decision on the kind of a request.
+/// Decision on which kind of work a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoutingDecision {
     pub method: RoutingMethod,
     pub intent: RequestIntent,
     pub skill: Option<String>,
     pub confidence: u16,
-    /// Other possible kinds, the most likely first.
+    /// Other kinds of work that are possible, most likely first.
     pub others: Vec<(String, u16)>,
     pub reasoning: String,
-    /// Questions that the request leaves open.
+    /// Questions that the request does not answer.
     pub missing: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ pub enum RoutingAction {
     Begin,
     /// Starts the workflow, and tells people how to undo it.
     Probably,
-    /// Offers kinds to choose from.
+    /// Offers kinds of work for people to choose from.
     Offer,
     /// Answers the question and starts nothing.
     Answer,
@@ -98,7 +98,8 @@ pub enum RoutingAction {
 }
 
 impl RoutingDecision {
-    /// Returns the action. If `confirm` is true, only a kind that the person named starts a workflow.
+    /// Returns the action for this decision. If `confirm` is true, a workflow starts only if the person named the kind
+    /// of work.
     pub fn routing_action(&self, confirm: bool) -> RoutingAction {
         let second = self.others.iter().map(|(_, confidence)| *confidence).max().unwrap_or(0);
         match (self.method, self.confidence) {
@@ -115,7 +116,7 @@ impl RoutingDecision {
         }
     }
 
-    /// Returns the kinds that people may choose from, the most likely first.
+    /// Returns the kinds of work from which people may choose, most likely first, with their confidences.
     pub fn offered_skills<'s>(&self, skills: &'s [Skill]) -> Vec<(&'s Skill, u16)> {
         let first = self.skill.iter().map(|name| (name, self.confidence));
         let named = first.chain(self.others.iter().map(|(name, confidence)| (name, *confidence)));
@@ -142,7 +143,7 @@ pub fn shorten_request(text: &str) -> String {
     format!("{head}\n[… {} bytes are left out …]\n{tail}", rest.len() - tail.len())
 }
 
-/// Returns the skill that the request starts with by name, and the rest of the request.
+/// Returns the skill with whose name the request starts, and the rest of the request.
 pub fn find_named_skill<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&'s Skill, &'t str)> {
     let (word, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     let word = word.trim_matches(['`', ':', ',', '.']);
@@ -150,13 +151,13 @@ pub fn find_named_skill<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&
     Some((skill, rest.trim()))
 }
 
-/// Returns the answer to an earlier open question, if the request starts with `answer:`.
+/// Returns the text after `answer:`, if the request starts with it and so answers an earlier open question.
 pub fn strip_answer_prefix(text: &str) -> Option<&str> {
     let (word, rest) = text.trim().split_once(':')?;
     word.trim_end().eq_ignore_ascii_case("answer").then_some(rest.trim())
 }
 
-/// Returns the decision for a kind that a person named.
+/// Returns the decision for a kind of work that a person named.
 pub fn decide_by_name(skill: &Skill) -> RoutingDecision {
     RoutingDecision {
         method: RoutingMethod::Named,
@@ -169,7 +170,7 @@ pub fn decide_by_name(skill: &Skill) -> RoutingDecision {
     }
 }
 
-/// Decides by keywords and labels alone. Its confidence is too low to start anything.
+/// Decides by keywords and labels, without a model. The confidence is too low to start a workflow.
 pub fn decide_by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> RoutingDecision {
     let text = text.to_lowercase();
     let labels: HashSet<String> = labels.iter().map(|label| label.to_lowercase()).collect();
@@ -200,7 +201,7 @@ pub fn decide_by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> Ro
     }
 }
 
-/// Format of the answer in words.
+/// Rules of the answer's format, in words, for the prompt.
 pub const ROUTE_RULES: &str = "{\"skill\": NAME or null, \"confidence\": 0.0 to 1.0, \"intent\": \"work\", \"question\" or \"chatter\", \
 \"reasoning\": SENTENCE, \"others\": [{\"skill\": NAME, \"confidence\": …}], \"missing\": [QUESTION]}\n\n`skill` is the one kind that \
 fits, or null. `confidence` is 0.90 and more for a clear match, from 0.70 for a probable one, less where it is unclear or several \
@@ -234,8 +235,8 @@ pub fn decision_schema(skills: &[Skill]) -> Value {
     })
 }
 
-/// Describes the skills for the prompt. Anyone who may push wrote the words. The more skills, the shorter each
-/// description, since each request pays for all of them.
+/// Describes the skills for the prompt. The descriptions are untrusted, because anyone who may push can write them.
+/// With many skills each description is shortened, because every request pays for all of them.
 pub fn describe_skills(skills: &[Skill]) -> String {
     let most = if skills.len() <= FEW_SKILLS {
         usize::MAX
@@ -250,10 +251,10 @@ fn skill_names(skills: &[Skill]) -> String {
     skills.iter().map(|skill| format!("`{}`", skill.name)).collect::<Vec<_>>().join(", ")
 }
 
-/// Parses a model's answer.
+/// Parses a model's answer into a decision.
 ///
 /// # Errors
-/// Returns what is wrong with it, for the model.
+/// Returns what is wrong with the answer, worded for the model.
 pub fn parse_decision(answer: &str, skills: &[Skill]) -> Result<RoutingDecision, String> {
     let text = strip_fence(answer);
     let value: Value = serde_json::from_str(text).map_err(|_| "the answer is not one JSON object")?;

@@ -1,5 +1,6 @@
-//! The answer to a question about the code: prose with the locations that support it. Code checks each location before
-//! it is shown. The prose has no foreign URL, since nobody knows where it leads.
+//! The answer to a question about the code: prose, and the locations in the code that support it. Each location is
+//! checked before it is shown. The prose may not contain URLs that are not in the code, because they could lead
+//! anywhere.
 
 use pulldown_cmark::{Event, Parser, Tag};
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::documents::{markdown, strip_fence};
 
-/// Format of the answer in words.
+/// Rules of the answer's format, in words, for the prompt.
 pub const ANSWER_RULES: &str = "One JSON object: {\"answer\": \"Markdown\", \"places\": [{\"path\": \"src/a.rs\", \"from\": 1, \"to\": 9, \"what\": \
 \"what stands there\"}]}. `answer` has at most 300 words and no links; where you were not shown enough to tell, say that instead of \
 guessing. `places` are the at most eight files, with lines, that show it; of a file whose lines you do not know, `from` and `to` are 0.";
@@ -59,10 +60,10 @@ impl CodeLocation {
     }
 }
 
-/// Parses a model's answer about this code.
+/// Parses a model's answer to a question. `code` contains the texts of the files, whose URLs the answer may repeat.
 ///
 /// # Errors
-/// Returns what is wrong with it, for the model.
+/// Returns what is wrong with the answer, worded for the model.
 pub fn parse_code_answer(answer: &str, code: &[String]) -> Result<CodeAnswer, String> {
     let mut parsed: CodeAnswer = serde_json::from_str(strip_fence(answer))
         .map_err(|_| "it is not one JSON object with a text `answer` and a list `places`".to_owned())?;
@@ -80,8 +81,8 @@ pub fn parse_code_answer(answer: &str, code: &[String]) -> Result<CodeAnswer, St
     Ok(parsed)
 }
 
-/// Returns whether the rendered text has a URL that is not in the code. Entities count as their characters, also in
-/// code, because people may copy them.
+/// Returns whether the rendered text contains a URL that is not in the code. HTML entities are decoded first, also
+/// inside code, because people may copy the URL from there.
 fn has_foreign_address(text: &str, code: &[String]) -> bool {
     let mut read = String::new();
     for event in Parser::new_ext(text, markdown::parser_options()) {

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use super::super::truncate;
 use crate::types::WorkerPool;
 
-/// Folder of a repository's own skills, on its default branch. `SUFFIX` is the end of their file names.
+/// Folder with a repository's own skills, on its default branch. Their file names end with [`SUFFIX`].
 pub const FOLDER: &str = ".github/countersign/skills/";
 pub const SUFFIX: &str = "-brief.md";
 
-/// Maximum skills: a small model cannot tell more apart.
+/// Maximum number of skills, because a small model cannot distinguish more.
 pub const MOST_SKILLS: usize = 50;
 
 /// Maximum bytes of a skill file.
 pub const FILE_BYTES: usize = 64 << 10;
 
-/// Maximum bytes of its front matter.
+/// Maximum bytes of a skill file's front matter.
 const FRONT_BYTES: usize = 8 << 10;
 
 const BUILT_IN: [(&str, &str); 3] = [
@@ -26,21 +26,21 @@ const BUILT_IN: [(&str, &str); 3] = [
     ("refactor-brief.md", include_str!("briefs/refactor-brief.md")),
 ];
 
-/// A kind of request.
+/// A kind of request, and the workflow that handles it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skill {
     pub name: String,
-    /// Description, the only part that a routing model sees.
+    /// Description of the kind of request. A routing model sees only this and the name.
     pub description: String,
-    /// Workflow that it starts.
+    /// Name of the workflow that the skill starts.
     pub workflow: String,
-    /// Questions to ask if the request leaves them open.
+    /// Questions to ask if the request does not answer them.
     pub questions: Vec<String>,
-    /// Required contents of the brief.
+    /// Contents that the brief must have.
     pub required: Vec<String>,
-    /// Keywords for routing without a model.
+    /// Keywords that select the skill when no model is available.
     pub keywords: Vec<String>,
-    /// Issue labels for routing without a model.
+    /// Issue labels that select the skill when no model is available.
     #[serde(default)]
     pub labels: Vec<String>,
     /// Default worker pool of its runs.
@@ -50,11 +50,11 @@ pub struct Skill {
     pub advice: String,
 }
 
-/// A skill file that cannot be used, and how to fix it.
+/// A skill file with an error, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillFault {
     pub path: String,
-    /// Line from 1.
+    /// Line of the error, from 1.
     pub line: Option<usize>,
     pub why: String,
 }
@@ -75,19 +75,19 @@ struct SkillFrontMatter {
     labels: Vec<String>,
     #[serde(default)]
     pool: Option<WorkerPool>,
-    /// `brief` or absent. Files with another category belong to other tools.
+    /// Category: `brief` or `None`. Files with another category belong to other tools.
     #[serde(default)]
     category: Option<String>,
-    /// A note for people; not used.
+    /// Note for people; not evaluated.
     #[serde(default, rename = "domain")]
     _domain: Option<String>,
-    /// `false` removes the built-in skill of the same name.
+    /// Whether the skill can be used. `false` also removes the built-in skill of the same name.
     #[serde(default)]
     enabled: Option<bool>,
 }
 
-/// Returns the built-in skills and those of `files` (path and text), with the faults. A file replaces the built-in
-/// skill of the same name. `workflows` are the names that a skill may start.
+/// Returns the built-in skills and those in `files` (path and text), and the faults in `files`. A file replaces the
+/// built-in skill of the same name. `workflows` are the names of the workflows that a skill may start.
 pub fn load_skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Vec<SkillFault>) {
     let (mut all, mut faults): (Vec<Skill>, Vec<SkillFault>) = (Vec::new(), Vec::new());
     for (path, text) in BUILT_IN {
@@ -169,7 +169,8 @@ fn parse_skill(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillPar
     check_front_matter(front, advice, yaml, workflows)
 }
 
-/// Returns a YAML anchor that is used again, and its line. A few lines with such anchors can expand to gigabytes.
+/// Returns a YAML anchor that an alias refers to, with its line. Such anchors are refused, because a few lines with
+/// them can expand to gigabytes.
 fn find_repeated_anchor(yaml: &str) -> Option<(usize, &str)> {
     yaml.match_indices('&').find_map(|(at, _)| {
         let rest = &yaml[at + 1..];

@@ -14,12 +14,12 @@ use crate::{
     types::IssueNo,
 };
 
-/// Maximum words in a row that a brief may share with a source. A longer run is a copy.
+/// Maximum consecutive words that a brief may share with a source. A longer sequence is treated as a copy.
 pub(super) const MOST_QUOTED: usize = 25;
 
 const MOST_MISTAKES: usize = 100;
 
-/// Checks the form of the brief, and its statements about sources against the evidence.
+/// Checks the form of the brief, and whether its claims agree with the evidence.
 pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree, known: &ScoutEvidence) -> Vec<DocumentMistake> {
     if let Some(mistake) = lld::check_readable(text) {
         return vec![mistake];
@@ -105,7 +105,8 @@ fn find_addresses(text: &str) -> Vec<String> {
     all
 }
 
-/// Resolves the URL as a browser does, so `..` cannot leave the path of a source.
+/// Returns whether the URL is a source's or below one. Resolves the URL as a browser does, so that `..` cannot leave
+/// the path of the source.
 fn is_known_address(address: &str, known: &ScoutEvidence) -> bool {
     let Ok(url) = Url::parse(address) else { return false };
     let below = |base: &str| {
@@ -117,7 +118,7 @@ fn is_known_address(address: &str, known: &ScoutEvidence) -> bool {
         || known.pages.iter().any(|page| Url::parse(page).is_ok_and(|page| page == url))
 }
 
-/// Checks that each claim links its source.
+/// Checks that each claim has a link to its source.
 fn check_claims(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     if known.found.is_empty() {
         return;
@@ -147,7 +148,7 @@ fn check_licences(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMista
     }
 }
 
-/// Reports more than [`MOST_QUOTED`] words in a row that also occur in a source.
+/// Reports text with more than [`MOST_QUOTED`] consecutive words that also occur in a source.
 fn check_copied_text(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     let rows: HashSet<Vec<String>> =
         known.texts.iter().flat_map(|source| word_sequences(source).collect::<Vec<_>>()).collect();
@@ -160,7 +161,7 @@ fn check_copied_text(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMi
     }
 }
 
-/// Returns all runs of words that are one longer than allowed.
+/// Returns all sequences of [`MOST_QUOTED`] + 1 consecutive words.
 fn word_sequences(text: &str) -> impl Iterator<Item = Vec<String>> {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.map(str::to_lowercase).collect();

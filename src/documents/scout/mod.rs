@@ -1,5 +1,5 @@
-//! The scout's brief: what others have built for a question, with a source for each claim. Its sections use a design's
-//! schema. Checks compare its claims with the sources that were found and read.
+//! The scout's brief: solutions that other projects have for a question, with a source for each claim. Its sections use
+//! a design's schema. Checks compare the claims with the sources that were found and read.
 
 mod check;
 mod queries;
@@ -20,7 +20,7 @@ const WHAT_EXISTS: &str = "2";
 const DIFFERENCES: &str = "3";
 const LICENCES: &str = "6";
 
-/// Row of the table if nothing was found.
+/// Text of the table's only row if the search found nothing.
 pub const NOTHING: &str = "Nothing was found";
 
 /// Licence of a repository for which GitHub reports none.
@@ -92,11 +92,11 @@ const SCHEMA: &DocumentSchema = &DocumentSchema {
 /// A repository that the search found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScoutSource {
-    /// `owner/name`
+    /// Full name, as `owner/name`.
     pub name: String,
     pub url: String,
     pub stars: u64,
-    /// Licence that GitHub reports.
+    /// Licence as reported by GitHub.
     pub licence: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl ScoutSource {
     }
 }
 
-/// Evidence that a brief is checked against.
+/// Evidence with which a brief is compared.
 #[derive(Debug, Clone, Default)]
 pub struct ScoutEvidence {
     pub found: Vec<ScoutSource>,
@@ -120,11 +120,11 @@ pub struct ScoutEvidence {
     pub issue: String,
     /// URLs of other pages that were read.
     pub pages: Vec<String>,
-    /// Search terms of the first round, and of the second, which builds on the first one's results.
+    /// Search terms of the first and the second round. The second round uses what was found in the first.
     pub searched: [Vec<String>; 2],
 }
 
-/// Start of the line with the search terms, which code writes.
+/// Start of the line that lists the search terms. Our code writes this line, not the drafter.
 const SEARCHED: &str = "Searched for: ";
 
 impl ScoutEvidence {
@@ -148,7 +148,7 @@ pub fn table_rows(found: &[ScoutSource]) -> Vec<String> {
     if found.is_empty() { vec![format!("| {NOTHING} | | | |")] } else { found.iter().map(row).collect() }
 }
 
-/// Returns the format in words, for a prompt.
+/// Returns the rules of the format, in words, for a prompt.
 pub fn format_rules() -> String {
     format!(
         "{}The table has the columns `| Repository | Stars | Licence | Link |`. Name no address but those of the sources you \
@@ -159,8 +159,8 @@ pub fn format_rules() -> String {
     )
 }
 
-/// Repairs the form of the text. Adds missing rows and licences, since code knows them. Wrong ones stay for the
-/// drafter, because other text may depend on them.
+/// Repairs the form of the text. Adds missing rows and licences, because they are known. The drafter must fix wrong
+/// ones, because other text may depend on them.
 pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
     const OWN: &[lld::RepairFunction] = &[|text, _| lld::fix_headings(SCHEMA, text)];
     let mut text = lld::apply_repairs(text, issue, OWN.iter().chain(lld::FORM));
@@ -196,7 +196,7 @@ pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
     text
 }
 
-/// Returns the offset for a new row.
+/// Returns the offset at which a new row of the table is inserted.
 fn table_end(text: &str) -> Option<usize> {
     let (outline, brief) = (markdown::parse_outline(text), parse_brief(text));
     let body = brief.section(WHAT_EXISTS)?.body.clone();
@@ -204,12 +204,13 @@ fn table_end(text: &str) -> Option<usize> {
     Some(range.start + text[range].trim_end().len())
 }
 
-/// Returns all of the brief but its first line: an approver reads all of it.
+/// Returns the brief without its first line. It is not shortened, because an approver reads all of it.
 pub fn summary(text: &str) -> String {
     text.trim_start().split_once('\n').map_or("", |(_, body)| body).trim().to_owned()
 }
 
-/// Returns whether the place a reviewer names exists: a section or a repository of the table.
+/// Returns whether the place that a reviewer names exists: a place of the document or repository, or a repository in
+/// the table.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let bare = place.trim().trim_matches('`').trim();
     lld::place_exists(text, place, tree)
@@ -220,7 +221,7 @@ fn parse_brief(text: &str) -> ParsedDesign {
     lld::parse_with_schema(SCHEMA, text, &markdown::parse_outline(text))
 }
 
-/// Returns the name, stars, licence and link of each row, without marks.
+/// Returns the name, stars, licence and link in each row of the table, without Markdown marks.
 fn table_repositories(text: &str) -> Vec<[String; 4]> {
     let (outline, brief) = (markdown::parse_outline(text), parse_brief(text));
     let body = brief.section(WHAT_EXISTS).map(|section| section.body.clone()).unwrap_or_default();

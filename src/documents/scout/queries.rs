@@ -5,17 +5,18 @@ use serde_json::{Value, json};
 
 use crate::documents::strip_fence;
 
-/// Words of one search, all of which must match.
+/// Words of one search. A result must match all of them.
 pub type SearchTerms = Vec<String>;
 
-/// Maximum words of one search: GitHub returns only repositories that match all of them.
+/// Maximum words of one search. More words would find too little, because GitHub returns only repositories that match
+/// all words.
 const MOST_TERMS: usize = 5;
 
 const MOST_SEARCHES: usize = 3;
 
 const WORD_CHARS: usize = 40;
 
-/// Format of the answer in words.
+/// Rules of the answer's format, in words, for the prompt.
 pub const QUERY_RULES: &str = "One JSON object: {\"queries\": [\"…\", …]}. At most three searches, the likeliest first, each of one to \
 five plain English words between spaces, as repositories describe themselves: no quotes, no operators, no names of people. A \
 search finds what has all of its words, so fewer find more.";
@@ -30,10 +31,11 @@ pub fn query_schema() -> Value {
     })
 }
 
-/// Parses a model's search plan. It may be empty if `may_be_empty` is true. Anything but words is dropped.
+/// Parses a model's search plan. Keeps only the words of each search. An empty plan is accepted if `may_be_empty` is
+/// true.
 ///
 /// # Errors
-/// Returns what is wrong with it, for the model.
+/// Returns what is wrong with the plan, worded for the model.
 pub fn parse_search_plan(answer: &str, may_be_empty: bool) -> Result<Vec<SearchTerms>, String> {
     #[derive(Deserialize)]
     struct SearchPlan {

@@ -1,9 +1,9 @@
 //! Shortens a Markdown text by the rank of its sections, not by their position.
 //!
-//! All sections of one rank are cut before any of the next. Sections of one rank share the remaining bytes: the longest
-//! blocks are cut first, so a log of a thousand lines does not displace the sentence below it. The result is valid
-//! Markdown: headings stay, code blocks are closed, tables keep their header and whole rows, lists keep whole items. A
-//! note replaces each omitted part.
+//! All sections of the highest rank are cut before any section of the next rank. Sections of one rank share the
+//! remaining bytes: the longest blocks are cut first, so a log of a thousand lines does not displace the sentence below
+//! it. The result is valid Markdown: headings stay, code blocks are closed, tables keep their header and whole rows,
+//! lists keep whole items. A note replaces each omitted part.
 
 use std::{cmp::Ordering, ops::Range};
 
@@ -34,17 +34,18 @@ pub struct ShortenedText {
     pub cuts: Vec<SectionCut>,
 }
 
-/// Bytes above which a line may be cut inside.
+/// Maximum bytes of a line that is kept or dropped as a whole. A longer line may be cut between words.
 const LINE_BYTES: usize = 1000;
 
-/// Bytes kept from the end of an unclosed code block.
+/// Bytes at the end of an unclosed code block that are treated as prose; see [`unclosed_tail`].
 const TAIL_BYTES: usize = 4_000;
 
 /// Maximum characters of a heading in a note.
 const QUOTED_HEADING_CHARS: usize = 40;
 
-/// Shortens the text to at most `room` bytes. `rank` returns the rank of a heading's section; an unknown one inherits
-/// its parent's, or gets [`DEFAULT_RANK`]. The text above the first heading is ranked with an empty title.
+/// Shortens the text to at most `room` bytes. `rank` maps a heading to the rank of its section. A section with an
+/// unknown heading has its parent's rank, or [`DEFAULT_RANK`] without a parent. The text above the first heading is
+/// ranked with an empty title.
 pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usize) -> ShortenedText {
     if text.len() <= room {
         return ShortenedText { text: text.to_owned(), cuts: Vec::new() };
@@ -71,7 +72,8 @@ pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usi
     keep_headings_only(text, &sections, room)
 }
 
-/// Returns the longest version that fits; level 0 always does.
+/// Returns the result of `at_level` for the highest level that fits into `room` bytes. The caller has checked that
+/// level 0 fits.
 fn fullest_fit(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> ShortenedText {
     let (mut fits, mut beyond) = (0, room + 1);
     while beyond - fits > 1 {
@@ -82,7 +84,7 @@ fn fullest_fit(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> Shorte
 }
 
 /// Returns the rank of an issue's section by its title. The text above the first heading mostly states the request, so
-/// it ranks high. A log pasted there is cut by its length.
+/// it is cut late. A log pasted there is a long block, and long blocks are cut first.
 pub fn issue_section_rank(title: &str) -> Option<SectionRank> {
     const WANTED: &[&str] = &[
         "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must",
@@ -122,7 +124,7 @@ pub fn has_word_beginning(title: &str, beginnings: &[&str]) -> bool {
 }
 
 struct RankedSection {
-    /// Empty above the first heading.
+    /// Heading of the section; empty for the text above the first heading.
     title: String,
     rank: SectionRank,
     heading: Range<usize>,
@@ -138,7 +140,7 @@ impl RankedSection {
         self.end() == self.heading.start
     }
 
-    /// Returns the cut of all text from this offset on.
+    /// Returns the [`SectionCut`] for omitting this section from `from` to its end; `None` if that part has no text.
     fn cut_from(&self, text: &str, from: usize) -> Option<SectionCut> {
         let missing = &text[from..self.end()];
         let lines = missing.trim().lines().count();
@@ -207,8 +209,7 @@ impl MarkdownPart {
     }
 }
 
-/// Splits a text into its top-level parts. Each one ends where the next starts, so that together they are the whole
-/// text.
+/// Splits a text into its top-level parts. Each part ends where the next one starts, so the parts cover the whole text.
 fn split_parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
     let mut parts: Vec<(MarkdownPart, Range<usize>)> = Vec::new();
     let mut depth = 0_usize;
@@ -285,8 +286,9 @@ fn classify_part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPar
     }
 }
 
-/// Returns the byte offset of the last lines of a long fenced block that is never closed. In an issue with a pasted
-/// log, the text after the log is parsed as code too. It may hold the request itself, so it is not cut first.
+/// Returns the byte offset where the last lines of a long, unclosed fenced block start. In an issue with a pasted log,
+/// the text after the log is parsed as code too. It may contain the request itself, so these lines become a separate
+/// prose block.
 fn unclosed_tail(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Option<usize> {
     let own = text[range.clone()].trim_end();
     let fence = opening_fence(own).filter(|_| matches!(tag, Tag::CodeBlock(_)))?;
@@ -332,7 +334,7 @@ fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |before| before + 1)
 }
 
-/// Renders the text with each block cut to the level of its section. Sections without a level are dropped.
+/// Renders the text with each block cut to at most `level` bytes of its section. Sections without a level are dropped.
 fn render_sections(
     text: &str,
     sections: &[RankedSection],
@@ -409,7 +411,7 @@ impl OmittedLines {
     }
 }
 
-/// Returns ` of §5` for a numbered heading, ` of “Its words”` for others.
+/// Returns ` of §5` for a numbered heading, and ` of “Its words”` for other headings.
 fn section_reference(title: &str) -> String {
     let number = title.split_whitespace().next().unwrap_or("").trim_end_matches('.');
     if number.is_empty() {
@@ -425,7 +427,8 @@ fn section_reference(title: &str) -> String {
 }
 
 impl SectionBlock {
-    /// Returns the start of the block that fits into `level` bytes, and its end offset.
+    /// Returns the block cut to at most `level` bytes, and the offset of the cut. Returns an empty string if the block
+    /// cannot be cut there.
     fn truncate_to(&self, text: &str, level: usize) -> (String, usize) {
         let Range { start, end } = self.range;
         if end - start <= level {
@@ -444,7 +447,8 @@ impl SectionBlock {
     }
 }
 
-/// Keeps only the headings that fit, the most important first. It is the fallback if even the notes do not fit.
+/// Keeps only as many headings as fit, the most important first. Used if the headings together with their notes exceed
+/// `room` bytes.
 fn keep_headings_only(text: &str, sections: &[RankedSection], room: usize) -> ShortenedText {
     let note = "[… the rest is left out …]\n";
     let mut left = room.saturating_sub(note.len());

@@ -111,7 +111,7 @@ fn design_is_cut_by_its_schema() {
     assert_eq!(shorten(text, &lld::section_rank, 0).text, "");
 }
 
-/// Returns random Markdown of all kinds. The same seed gives the same text.
+/// Returns random Markdown. The same seed gives the same text.
 fn random_markdown(seed: u64) -> String {
     const BLOCKS: &[&str] = &[
         "## 3. Requirements\n\n",

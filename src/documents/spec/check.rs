@@ -18,7 +18,7 @@ pub const MOST_REFERENCES: usize = 10;
 /// Maximum reported mistakes. A spec with more needs a rewrite.
 const MOST_MISTAKES: usize = 200;
 
-/// Checks form, files and paths.
+/// Checks a spec's form, files and paths.
 pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMistake> {
     if let Some(mistake) = lld::check_readable(text) {
         return vec![mistake];
@@ -28,8 +28,8 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMis
     out
 }
 
-/// Checks that the spec is complete enough to build, against the design and the files at the commit. `texts` has the
-/// files that models may read; statements about other files stay unchecked.
+/// Checks a spec against the design and the files at the commit: it must be complete enough to build. `texts` contains
+/// the files that models may read, by path. Statements about other files are not checked.
 pub fn check_completeness(
     text: &str,
     design: &str,
@@ -82,7 +82,7 @@ fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<Docu
     }
 }
 
-/// Returns each file of the table with one of these changes, and its non-empty part if there is one.
+/// Returns each file of the table whose change is in `which`, with its non-empty part if it has one.
 fn parts_by_file<'s>(
     text: &'s str,
     spec: &'s ParsedSpec,
@@ -165,7 +165,8 @@ fn excerpt_pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
     pieces.filter(|piece| !piece.is_empty()).collect::<Vec<_>>().into_iter()
 }
 
-/// Returns whether the excerpt occurs in `there` word for word. `there` has a line break at both ends.
+/// Returns whether all pieces of the excerpt occur in `there`, word for word and in order. `there` must start and end
+/// with a line break.
 fn is_excerpt_of(excerpt: &str, there: &str) -> bool {
     let mut rest = there;
     excerpt_pieces(excerpt).all(|piece| {
@@ -219,8 +220,8 @@ fn check_functions(text: &str, spec: &ParsedSpec, design: &ParsedDesign, out: &m
     }
 }
 
-/// Returns the line that starts with this label, whatever its markup. If it ends with the colon, the next line is
-/// appended.
+/// Returns the line that starts with the label `word`, ignoring list and emphasis markup. If nothing follows the
+/// label's colon, the next non-empty line is appended.
 fn labelled_line(body: &str, word: &str) -> Option<String> {
     let mut lines = body.lines().map(|line| line.trim_start_matches(['-', '*', ' ', '_']));
     let line = lines.find(|line| {
@@ -336,10 +337,10 @@ fn check_tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentM
     }
 }
 
-/// Words for values that a first test run records and later runs only compare with.
+/// Words for recorded values: the first test run stores them, and later runs only compare with them.
 const RECORDED_WORDS: [&str; 3] = ["baseline", "golden", "snapshot"];
 
-/// Platform checks in code. `PLATFORM_WORDS` are words in tests that vary the platform.
+/// Expressions by which code checks its platform. `PLATFORM_WORDS` are the words by which a test names a platform.
 const PLATFORM_CHECKS: [&str; 8] = [
     "cfg(windows)",
     "cfg(unix)",

@@ -1,5 +1,5 @@
-//! The implementation spec, from which a model can build an approved design without questions. Its sections use a
-//! design's schema. It is checked against the design and the commit.
+//! The implementation spec, from which a model can build an approved design without further questions. It has the same
+//! kind of schema as a design, and is checked against the design and the commit.
 
 mod check;
 mod parse;
@@ -111,7 +111,7 @@ const SCHEMA: &DocumentSchema = &DocumentSchema {
     fixture_chapters: &[STATE, TESTS],
 };
 
-/// Returns the format in words, for a prompt.
+/// Returns the rules of a spec's format, for a prompt.
 pub fn format_rules() -> String {
     SCHEMA.format_rules()
 }
@@ -121,13 +121,13 @@ pub fn section_rank(heading: &str) -> Option<SectionRank> {
     SCHEMA.section_rank(heading)
 }
 
-/// Repairs the form of the text.
+/// Repairs mistakes in a spec's form, such as its headings.
 pub fn fix(text: &str, issue: IssueNo) -> String {
     const OWN: &[lld::RepairFunction] = &[|text, _| lld::fix_headings(SCHEMA, text)];
     lld::apply_repairs(text, issue, OWN.iter().chain(lld::FORM))
 }
 
-/// Reports paths, words and imports of this repository that do not exist.
+/// Reports paths, names and imports in the spec that do not exist in this repository.
 pub fn check_names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
     lld::check_names_in(SCHEMA, text, &parse(text).view, repository)
 }
@@ -150,8 +150,8 @@ pub fn summary(text: &str) -> String {
     format!("{}\n\n{}\n\nTests: {}.", overview.join("\n"), files.join("\n"), spec.tests.len())
 }
 
-/// Returns whether the place a reviewer names exists: a section, one of its parts, a test, a requirement with a test,
-/// or a file.
+/// Returns whether a place that a reviewer names exists: a section, a part of a section, a test, a requirement with a
+/// test, or a file or directory.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
     let file = lld::path_of_place(place);

@@ -11,13 +11,13 @@ use crate::documents::{
 /// A parsed spec. All ranges point into its text.
 #[derive(Debug, Default)]
 pub struct ParsedSpec {
-    /// First heading, sections and files.
+    /// Parts that a spec shares with a design: first heading, sections and files.
     pub view: ParsedDesign,
-    /// Current content of the files to modify, by path.
+    /// Current content of the files to modify; each part is named by its path.
     pub state: Vec<SpecPart>,
     pub types: Vec<SpecPart>,
     pub functions: Vec<SpecPart>,
-    /// Change instructions, by path.
+    /// Change instructions; each part is named by its path.
     pub changes: Vec<SpecPart>,
     pub references: Vec<PatternReference>,
     pub tests: Vec<TestMappingRow>,
@@ -33,7 +33,7 @@ pub struct SpecPart {
     pub prose: String,
 }
 
-/// A piece of the repository to follow.
+/// Existing code of the repository that the implementation must follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatternReference {
     pub path: String,
@@ -67,8 +67,8 @@ pub fn parse(text: &str) -> ParsedSpec {
 }
 
 impl ParsedSpec {
-    /// Returns the range of a section by number or title, a part of one, a requirement's test, a test or a row of the
-    /// files table.
+    /// Returns the range of a place: a section (by number or title), a part of a section, a test, a requirement's test
+    /// or a row of the files table.
     pub(super) fn find_place(&self, place: &str) -> Option<Range<usize>> {
         let bare = place.trim_start_matches(['§', '#', ' ']);
         let (word, rest) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));

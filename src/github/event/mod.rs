@@ -217,7 +217,7 @@ pub struct CiEvent {
     pub commit: Oid,
     /// Branches that GitHub lists for the commit.
     pub branches: Vec<String>,
-    /// Repository of the commit's head, if GitHub names it.
+    /// Repository of the commit's branch, if GitHub names it.
     pub head_repo: Option<RepoId>,
 }
 

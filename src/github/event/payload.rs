@@ -32,7 +32,7 @@ impl<'a> WebhookPayload<'a> {
         self.value_at(path).and_then(Value::as_str).ok_or_else(|| self.missing_field(path, "a text"))
     }
 
-    /// Returns a text, or an empty string if GitHub omits it or sends `null`.
+    /// Returns the string at `path`, or an empty string if GitHub omits it or sends `null`.
     pub(super) fn text_or_empty(self, path: &str) -> &'a str {
         self.value_at(path).and_then(Value::as_str).unwrap_or_default()
     }

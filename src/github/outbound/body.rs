@@ -8,17 +8,17 @@ use super::{
 };
 use crate::{documents::unix_lines, limits};
 
-/// A text that may be posted. Its lines end in `
-/// `, so that our line numbers match the parser's.
+/// A text that may be posted. Its lines end in LF, so that our line numbers match the parser's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboundBody(pub(super) String);
 
 impl OutboundBody {
-    /// Builds a body from our own text. All text by others in it must have passed [`clean`](super::clean),
-    /// [`plain`](super::inline_text) or [`code`](super::inline_code). Only `messages` calls this.
+    /// Builds a body from our own text. All text by models and strangers in it must have passed
+    /// [`clean`](super::clean), [`plain`](super::inline_text) or [`code`](super::inline_code). Only `messages` calls
+    /// this.
     ///
-    /// Text from [`clean`](super::clean) stands between seams. If its context changes how Markdown parses it, it
-    /// becomes a code block.
+    /// Text from [`clean`](super::clean) is enclosed in seams. It becomes a code block if the text around it would
+    /// change how Markdown parses it.
     pub fn frame(text: String) -> Self {
         let mut parts: Vec<String> = unix_lines(text).split(SEAM).map(str::to_owned).collect();
         for _ in 0..parts.len() {
@@ -30,8 +30,8 @@ impl OutboundBody {
         Self(parts.concat())
     }
 
-    /// Builds a body from a posted text that we edited. It has no seams to mark other people's text, and people may
-    /// have edited it. Any block with active content becomes a code block.
+    /// Builds a body from a posted text that we edited. Other people may have edited it too, and it has no seams to
+    /// mark their text. So any block with active content becomes a code block.
     pub fn from_posted(text: String) -> Self {
         let mut text = unix_lines(text);
         for _ in 0..MAX_PASSES {
@@ -89,8 +89,8 @@ impl OutboundBody {
     }
 }
 
-/// Returns the first part between seams (every second one) that would be rewritten differently in its context: because
-/// it has active content, is hidden, or runs past its end.
+/// Returns the index of the first part between seams (every second part) that would be rewritten differently in its
+/// context. Such a part has active content, is hidden, or runs past its end.
 fn first_changed_part(parts: &[String]) -> Option<usize> {
     let arena = Arena::new();
     let root = parse_document(&arena, &parts.concat(), &all_extensions());
@@ -132,7 +132,8 @@ fn for_each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
     }
 }
 
-/// Returns whether a node does something when posted, or is hidden. Our own links may point to a thread.
+/// Returns whether a node is hidden or has an effect when posted. A link to a thread is not active, because our own
+/// texts contain such links.
 fn is_active(node: Node<'_>) -> bool {
     match &node.data().value {
         NodeValue::HtmlBlock(html) => !is_frame_tag(&html.literal),

@@ -1,13 +1,14 @@
 //! Neutralises marks in titles, commit messages and pull request texts. These texts end up on the default branch, where
-//! CI, GitHub, git and release tools read marks such as `[skip ci]`. Text by others must not contain one.
+//! CI, GitHub, git and release tools read marks such as `[skip ci]`. Text by models and strangers must not contain a
+//! mark.
 
 use super::{GUARD, OutboundBody, cut_at_line, insert_guards, plain_line, scrub};
 use crate::documents::secrets;
 
-/// Longest text in brackets that counts as a mark; longer ones are prose.
+/// Maximum length of a mark in brackets; a longer text in brackets is prose.
 const MARK_CHARS: usize = 40;
 
-/// Words that act anywhere in a text, and the offset at which a guard splits each.
+/// Marks that act anywhere in a text, each with the offset at which a guard splits it.
 const MARK_WORDS: [(&str, usize); 5] =
     [("skip-checks", 4), ("no_ci", 2), ("breaking change", 8), ("breaking-change", 8), ("release-as", 7)];
 
@@ -35,7 +36,7 @@ pub fn has_marks(text: &str) -> bool {
 }
 
 impl OutboundBody {
-    /// Neutralises the marks of a pull request's text, except in lines for which `own` is true, so that only those can
+    /// Neutralises the marks of a pull request's text, except in lines for which `own` is true. So only those lines can
     /// close an issue.
     #[must_use]
     pub fn without_marks(self, own: impl Fn(&str) -> bool) -> Self {

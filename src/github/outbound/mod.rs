@@ -16,7 +16,7 @@ pub use body::OutboundBody;
 pub use commit_marks::{has_marks, inert_message, inert_subject};
 use rewrite::{CheckboxMode, InlineContainer, InlineWriter, rewrite};
 
-/// Zero-width space between an active sign and its target. Invisible, and `trim` does not remove it.
+/// Zero-width space that separates an active sign from its target. It is invisible, and `trim` does not remove it.
 const GUARD: char = '\u{200B}';
 
 /// Marks both ends of text by others inside our own text. Input cannot contain it, because control characters are
@@ -25,7 +25,7 @@ const SEAM: char = '\u{1F}';
 
 const CUT_NOTICE: &str = "\n\n*… cut here for length.*";
 
-/// Maximum rewrites of a text; one that still changes becomes a code block.
+/// Maximum rewrites of a text. A text that still changes after them becomes a code block.
 const MAX_PASSES: usize = 6;
 
 /// Sanitised Markdown by a model or a stranger. Use `{}` to insert it into a frame.
@@ -112,8 +112,8 @@ pub fn inline_code(text: &str, cap_chars: usize) -> String {
     if text.is_empty() { "–".to_owned() } else { format!("`{text}`") }
 }
 
-/// Returns one line of untrusted text for places without Markdown, such as a title or a commit subject. It closes and
-/// mentions nothing.
+/// Returns one line of untrusted text for places without Markdown, such as a title or a commit subject. The line closes
+/// no issue and mentions nobody.
 pub fn plain_line(text: &str, cap_chars: usize) -> String {
     insert_guards(&one_line(text, cap_chars))
 }

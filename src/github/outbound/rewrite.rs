@@ -26,7 +26,7 @@ pub(super) enum CheckboxMode {
     Keep,
 }
 
-/// Returns the parser options for the extensions that are written back. Footnotes become words.
+/// Returns the parser options for the extensions that the rewriter can write. Footnotes become plain words.
 pub(super) fn parser_options() -> Options<'static> {
     let mut options = Options::default();
     options.extension.table = true;
@@ -50,7 +50,7 @@ pub(super) fn write_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Option<
     (!deep).then(|| render_blocks(nodes.into_iter(), false))
 }
 
-/// Returns the language of a fence if it is kept, for syntax highlighting.
+/// Returns the language that a fence keeps for syntax highlighting, or an empty string.
 pub(super) fn fence_language(info: &str) -> &str {
     let word = info.split(char::is_whitespace).next().unwrap_or_default();
     let named = word.len() <= 20 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"+#-_.".contains(&b));
@@ -129,7 +129,7 @@ fn render_block(node: Node<'_>, tight: bool) -> String {
     }
 }
 
-/// Prefixes the first line with `mark` and the others with `below`.
+/// Prefixes the first line with `mark` and the other lines with `below`.
 fn prefix_lines(mark: &str, below: &str, inside: &str) -> String {
     let leads = std::iter::once(mark).chain(std::iter::repeat(below));
     let lines = inside.split('\n').zip(leads);

@@ -66,7 +66,7 @@ impl Clock for SteppedClock {
 /// A request as it arrived.
 #[derive(Debug, Clone)]
 struct ReceivedApiRequest {
-    /// Such as `GET /repos/o/r?x=y`.
+    /// Request line, such as `GET /repos/o/r?x=y`.
     line: String,
     authorization: String,
     /// The `If-None-Match` header.
@@ -101,8 +101,8 @@ struct FakeGitHub {
 }
 
 impl FakeGitHub {
-    /// Starts a server that answers tokens, the repository and our bot's account by itself, and everything else by
-    /// `script` or with 404.
+    /// Starts a server that answers requests for tokens, the repository and our bot's account by itself. It answers all
+    /// other requests by `script` or with 404.
     async fn start(
         script: impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> + Send + Sync + 'static,
     ) -> Self {

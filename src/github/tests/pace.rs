@@ -1,4 +1,4 @@
-//! Order of writes when the bucket is empty.
+//! Tests of the order of writes when the bucket is empty.
 
 use super::*;
 use crate::types::{CommentId, IssueNo};

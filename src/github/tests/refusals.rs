@@ -1,4 +1,4 @@
-//! Refusals by GitHub: final, temporary, and those after which the write may have taken effect.
+//! Tests of refusals by GitHub: final, temporary, and those after which the write may have taken effect.
 
 use super::*;
 use crate::{

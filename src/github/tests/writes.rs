@@ -280,7 +280,8 @@ async fn label_is_replaced_in_one_write() {
     );
 }
 
-/// Scripts a server whose reads lag: our comments show only from the `from`th lookup.
+/// Scripts a server whose reads lag: a comment shows only after `from` further lookups. The responses to the first
+/// `lost` posts are lost.
 fn lagging_comments(
     from: usize,
     lost: usize,

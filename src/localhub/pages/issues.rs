@@ -167,7 +167,7 @@ impl HubPageRequest<'_> {
         Ok(redirect(back))
     }
 
-    /// The author always may; others need the role.
+    /// Checks that the acting user may act on the issue: the author always may, other users need the role.
     fn require_role(
         &self,
         repo: RepoId,

@@ -68,7 +68,7 @@ struct HubPageRequest<'a> {
     hub: &'a Hub,
     request: &'a HubRequest,
     acting: Option<UserId>,
-    /// Allows our own script and no injected one.
+    /// Nonce in the content policy, which allows our own script and no injected one.
     nonce: String,
     csrf: String,
 }

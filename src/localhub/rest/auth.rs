@@ -192,7 +192,7 @@ fn check_times(claims: &BTreeMap<String, Value>, now: i64) -> Result<(), RestErr
 }
 
 impl RestCall<'_> {
-    /// Any one of the permissions in `need` is enough.
+    /// Checks that the caller has any one of the permissions in `need`.
     pub(super) fn require_permission(
         &self,
         repo: RepoId,
@@ -201,7 +201,7 @@ impl RestCall<'_> {
         require_permission(self.hub, &self.caller, repo, need)
     }
 
-    /// The App calling with its own JWT.
+    /// Returns the App that calls with its own JWT.
     pub(super) fn app(&self) -> Result<u64, RestError> {
         match self.caller {
             RestCaller::App(id) => Ok(id),

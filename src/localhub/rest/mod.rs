@@ -1,5 +1,5 @@
 //! The REST API: authentication, routing, responses. Each route names the permission that GitHub's documentation lists
-//! for it, and is refused without.
+//! for it, and refuses callers without that permission.
 
 mod apps;
 pub(super) mod auth;
@@ -169,7 +169,7 @@ fn fault_reply(hit: &FaultEffect) -> Option<HubReply> {
     Some(refusal.reply())
 }
 
-/// Whether the path is one that GitHub serves from copies, which may lag.
+/// Whether GitHub serves this path from replicas, which may lag.
 fn may_lag(segments: &[String]) -> bool {
     let kind = match segments.first().map(String::as_str) {
         Some("repos") => segments.get(3),

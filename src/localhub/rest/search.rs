@@ -61,7 +61,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("items", json!({ "incomplete_results": false }), rows))
     }
 
-    /// Finds a public repository, which any caller may read, including installations elsewhere.
+    /// Finds a public repository, which any caller may read, even an installation without access to it.
     pub(super) fn public_repo(&self, owner: &str, name: &str) -> Result<RepoId, RestError> {
         let public = self.state(|s| s.repository_named(owner, name).filter(|r| !r.private).map(|r| r.id));
         public.map_or_else(|| self.repo(owner, name, &CONTENTS), Ok)

@@ -1,7 +1,7 @@
 //! Claude through Anthropic's Messages API: one streamed HTTPS request per call, billed by the token.
 //!
-//! The first event names the serving model and the last one the stop reason; an answer without both is incomplete. The key
-//! comes from `.env`, is sent in a header, and appears in no error or log.
+//! The first event names the serving model, and an event near the end the stop reason. An answer that lacks either is
+//! incomplete. The API key comes from `.env`, is sent in a header, and appears in no error or log.
 
 mod stream;
 

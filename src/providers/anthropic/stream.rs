@@ -23,7 +23,7 @@ pub(super) struct StreamedMessage {
     output: u64,
     cache_read: u64,
     cache_written: u64,
-    /// Whether the prompt's tokens were counted, and whether the complete answer's were.
+    /// Whether the service reported token counts: for the prompt, and for the complete answer.
     counted: [bool; 2],
     complete: bool,
 }
@@ -54,7 +54,7 @@ impl StreamedMessage {
         Err(CallFault::new(CallErrorKind::Unavailable, "the stream was cut before the answer's end"))
     }
 
-    /// Handles one event; its data contains the event name.
+    /// Handles one event. `data` is JSON that also contains the event's type.
     pub(super) fn handle_event(&mut self, data: &str) -> Result<(), CallFault> {
         let event: Value = serde_json::from_str(data).map_err(|error| {
             CallFault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
@@ -102,7 +102,7 @@ impl StreamedMessage {
         Ok(())
     }
 
-    /// Token counts are cumulative; an event may omit them.
+    /// Updates the token counts, which are cumulative. A count that the event omits keeps its value.
     fn update_tokens(&mut self, usage: &Value) {
         for (name, count) in [
             ("input_tokens", &mut self.input),
@@ -115,7 +115,7 @@ impl StreamedMessage {
     }
 }
 
-/// Classifies an error by status and type. An error within a stream has only a type.
+/// Classifies an error by HTTP status and error type. An error event within a stream has only a type.
 pub(super) fn failure_kind(
     status: u16,
     kind: &Value,

@@ -2,8 +2,8 @@
 //!
 //! The process gets no tools, no MCP servers, an empty home, a cleared environment and our own configuration directory,
 //! because hooks in the operator's settings would run here. We never pass the flag that skips permissions. We read
-//! `stream-json`, because only the assistant message names the model that really answered; the result line and the
-//! usage table repeat the requested one.
+//! `stream-json`, because only the assistant message names the serving model; the result line and the usage table
+//! repeat the requested model.
 
 mod transcript;
 
@@ -29,7 +29,8 @@ use crate::{
     types::WorkerPool,
 };
 
-/// Linux limits a single argument to 128 KiB; a longer system prompt is moved into the prompt.
+/// Maximum bytes of a system prompt passed as an argument, since Linux limits one argument to 128 KiB. A longer system
+/// prompt is put in front of the prompt.
 const ARGUMENT_BYTES: usize = 100 * 1024;
 
 const KIND: ProgramKind = ProgramKind {
@@ -85,12 +86,12 @@ impl ClaudeCliProvider {
         }
     }
 
-    /// Whether calls need a login; a fake API does not.
+    /// Whether calls need a login. They do not with a `base_url`, such as that of a fake API.
     fn needs_login(&self) -> bool {
         self.program.settings.base_url.is_none()
     }
 
-    /// Returns the program's description, after asking it whether it is logged in.
+    /// Checks that the program is installed and logged in, and returns its description.
     async fn inspect_login(&self) -> Result<String, String> {
         let cancel = CancellationToken::new();
         let description = self.program.describe().await?;

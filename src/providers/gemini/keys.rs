@@ -1,8 +1,9 @@
 //! Chooses the key for the next request.
 //!
-//! Quota belongs to the project: if one key exhausts it, the project's other keys are skipped. A refused key, or one
-//! denied a model, affects only itself. Cooldowns are stored under key hashes, so that a restart does not repeat failed
-//! requests. Only refused keys are tried again after a restart, since the operator may have fixed them.
+//! Quota belongs to the project: if one key exhausts it, the project's other keys are skipped. A refused key, or a key
+//! that is denied a model, does not affect other keys. Cooldowns are stored under key hashes, so that a restart does
+//! not repeat failed requests. Refused keys are not stored, because the operator may have fixed them before the
+//! restart.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,7 +26,7 @@ use crate::{
     types::{Hash, Timestamp},
 };
 
-/// Cooldown of a key that is denied one model; someone may grant access meanwhile.
+/// Cooldown of a key that is denied one model; someone may grant it access in the meantime.
 const DENIAL_COOLDOWN: Duration = Duration::from_secs(3600);
 
 pub(super) const NO_KEY: &str =
@@ -34,9 +35,9 @@ pub(super) const NO_KEY: &str =
 pub(super) struct GeminiKeys {
     settings: ReloadableValue<GeminiSettings>,
     clock: SharedClock,
-    /// `None`: cooldowns last as long as this value.
+    /// Keeps the cooldowns across restarts; `None` keeps them in memory only.
     store: Option<Arc<Store>>,
-    /// `None`: not yet read from the store.
+    /// Cooldowns and refused keys; `None` until read from the store.
     learned: Mutex<Option<KeyStatuses>>,
     /// Value of [`Store::remote_changes`] when `learned` was read.
     asked: AtomicU64,
@@ -114,8 +115,8 @@ impl GeminiKeys {
         })
     }
 
-    /// Starts a cooldown if the key caused the failure; `denied`: for this model only. Returns whether another key may
-    /// succeed.
+    /// Starts a cooldown if the key caused the failure. `denied` means that the key was denied this model only. Returns
+    /// whether another key may succeed.
     pub(super) async fn record_failure(
         &self,
         key: &GeminiKey,
@@ -185,7 +186,7 @@ impl GeminiKeys {
         MutexGuard::map(learned, |learned| learned.get_or_insert_default())
     }
 
-    /// The cooldown of the key or its project that ends last.
+    /// Returns that cooldown of the key, or of its project, which ends last.
     fn longest_rest(
         &self,
         learned: &KeyStatuses,

@@ -39,7 +39,7 @@ pub(super) struct GeminiProvider {
 }
 
 impl GeminiProvider {
-    /// `store` keeps the key cooldowns, if there is one.
+    /// Creates the back end. Key cooldowns are kept in `store`, or only in memory without one.
     pub(super) fn new(
         settings: ReloadableValue<GeminiSettings>,
         clients: &http::HttpClients,
@@ -52,8 +52,8 @@ impl GeminiProvider {
         Self { settings, keys, client, table, clock }
     }
 
-    /// Tries one key after the other as long as the key is the cause of failure. An overloaded model is overloaded for
-    /// every key, so that error is returned and no key gets a cooldown.
+    /// Tries one key after the other while the key is the cause of the failure. A model is overloaded for all keys
+    /// alike, so that error is returned and no key gets a cooldown.
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         if call.role == CallRole::Drafter && !self.settings.get().drafts {
             let why = "gemini: it only reviews, unless allow_gemini_drafts = true is set under [models]";
@@ -90,7 +90,7 @@ impl GeminiProvider {
         }
     }
 
-    /// The error comes with whether the key was denied this model only.
+    /// Makes one request with one key. The error comes with a flag: whether the key was denied this model only.
     async fn ask_with_key(
         &self,
         key: &GeminiKey,
@@ -177,7 +177,7 @@ impl GeminiProvider {
     }
 }
 
-/// The error if no key is left. The last attempt provides its usage and message.
+/// Builds the error of a call for which no key remains. Usage and message include those of the last attempt.
 fn no_key_error(call: &ModelCall, fault: CallFault, mut before: Vec<CallAttempt>) -> CallError {
     let CallFault(kind, why) = fault;
     let (usage, message) = match before.pop() {
@@ -268,7 +268,7 @@ fn judge_answer(call: &ModelCall, answer: &Value) -> Result<(String, Option<Valu
     validate_answer(call, join_texts(parts, false), None)
 }
 
-/// Joins the texts of these parts: either the thoughts or the answer.
+/// Concatenates the text of the thought parts, or else of the answer parts.
 fn join_texts(parts: &[Value], thought: bool) -> String {
     let these = parts.iter().filter(|part| (part["thought"] == Value::Bool(true)) == thought);
     these.filter_map(|part| part["text"].as_str()).collect()
@@ -284,7 +284,7 @@ fn is_about_model(body: &str, model: &str) -> bool {
     !of_the_key && body.contains(model)
 }
 
-/// Converts a response with an error status.
+/// Converts a response with an error status to a fault.
 fn response_fault(head: &ResponseHead, body: &str, now: Timestamp) -> CallFault {
     let answer = serde_json::from_str::<Value>(body).unwrap_or_default();
     let error = &answer["error"];

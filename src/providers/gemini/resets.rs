@@ -16,8 +16,8 @@ pub(super) fn is_daily(error: &Value, message: &str) -> bool {
     by_name || message.contains("daily quota") || message.contains("per day")
 }
 
-/// Time until the quota resets. The delay sent with a daily quota is only for the per-minute limit, so a day ends at
-/// Google's midnight unless the message names a time.
+/// Time until the quota resets. A daily quota resets at Google's midnight, unless the message names a time. The delay
+/// in such a response is ignored, because it is that of the per-minute limit.
 pub(super) fn reset_wait(
     error: &Value,
     message: &str,

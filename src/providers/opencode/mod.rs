@@ -1,9 +1,9 @@
 //! OpenCode in headless mode, one process per call; for drafts only.
 //!
-//! It is a coding agent and sends tools to the model, so every call gets a configuration file with an agent that has
-//! none. It never reports the serving model. So no review of its drafts counts, unless the operator attests that it
-//! calls the requested model. It retries overloaded or rate-limited services silently and for ever; only the call's
-//! deadline ends that.
+//! OpenCode is a coding agent and sends tools to the model, so every call gets a configuration file with an agent that
+//! has no tools. OpenCode never reports the serving model. So a review of its drafts does not count, unless the
+//! operator attests that OpenCode calls the requested model. It retries overloaded or rate-limited services silently
+//! and without end; only the call's deadline stops it.
 
 mod transcript;
 
@@ -33,7 +33,7 @@ use crate::{
     types::WorkerPool,
 };
 
-/// Name of the agent we configure.
+/// Name of the agent in the configuration that we write.
 const AGENT: &str = "countersign";
 
 const KIND: ProgramKind =
@@ -130,7 +130,8 @@ impl OpenCodeProvider {
         }
     }
 
-    /// Writes the configuration and links the login to where the program looks for them.
+    /// Writes the configuration file and links the login file to where the program looks for it. Returns the
+    /// configuration's path.
     fn write_configuration(&self, home: &Path, configuration: &Value) -> io::Result<PathBuf> {
         let file = home.join("opencode.json");
         fs::write(&file, configuration.to_string())?;
@@ -228,7 +229,7 @@ impl Provider for OpenCodeProvider {
         }))
     }
 
-    /// Billed by the service it is logged in to.
+    /// Always `true`, because the service behind OpenCode bills the calls.
     fn is_billed(&self) -> bool {
         true
     }

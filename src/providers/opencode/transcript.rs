@@ -1,5 +1,5 @@
-//! Parses and judges OpenCode's output. Each line is an event. The reason of the last step is the stop reason; an
-//! `error` event means the answer is missing. No event names the model.
+//! Parses and judges OpenCode's output. Each line is an event. The reason of the last finished step is the stop reason.
+//! An `error` event means that the answer is missing. No event names the model.
 
 use serde_json::Value;
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::providers::samples;
 
-    /// A row of the table: how the program ended, and the expected result.
+    /// A row of the endings table: how the program ended, and the expected result.
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct OpenCodeEnding {

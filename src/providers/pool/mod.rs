@@ -1,7 +1,7 @@
 //! A pool: several models behind one name, with rules for order, fallback and waiting.
 //!
-//! Primary models are tried before fallback ones, in every call. The kind of a failure alone decides about the next
-//! model. Cooldowns of accounts and models are shared by all pools; their models are skipped. The pool waits for at
+//! Each call tries primary models before fallback models. Only the kind of a failure decides which model is next.
+//! Cooldowns of accounts and models are shared by all pools, and models in cooldown are skipped. The pool waits for at
 //! most half of the call's deadline. If a wait would be longer, the error tells the caller when to retry.
 
 mod pool_attempts;
@@ -36,7 +36,7 @@ const POOL_SITS_OUT: Duration = Duration::from_secs(60);
 
 pub(super) struct ModelPool {
     name: String,
-    /// Primary and fallback members.
+    /// The primary list and the fallback list.
     lists: [PoolList; 2],
     retry: Retry,
     breakers: Arc<CircuitBreakers>,
@@ -45,7 +45,7 @@ pub(super) struct ModelPool {
 
 pub(super) struct PoolList {
     members: Vec<PoolMember>,
-    /// Index of the next first member, for round robin.
+    /// Index of the member to try first in the next call; only for round robin.
     turn: Option<AtomicUsize>,
 }
 
@@ -59,11 +59,11 @@ pub(super) struct PoolMember {
 pub(super) struct ModelRoute {
     pub(super) id: ModelId,
     pub(super) back_end: Arc<dyn Provider>,
-    /// Role it never has, and why.
+    /// Role for which this model must not be used, and the reason.
     pub(super) unfit: Option<(CallRole, &'static str)>,
     /// Sort key of the strategy; lower comes first.
     pub(super) rank: u64,
-    /// Maximum time per call while other members are left.
+    /// Maximum time of one call to this member while other members remain.
     pub(super) turn: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
@@ -85,14 +85,14 @@ impl PoolList {
         Self { members, turn }
     }
 
-    /// Member indices in the current order.
+    /// Member indices in the order in which this call tries them.
     fn order(&self) -> impl Iterator<Item = usize> {
         let (first, count) =
             (self.turn.as_ref().map_or(0, |turn| turn.load(Ordering::Relaxed)), self.members.len());
         (0..count).map(move |at| (first + at) % count)
     }
 
-    /// Moves the turn past the member at this index.
+    /// Makes the member after this index the first one of the next call.
     fn advance_turn(&self, at: usize) {
         if let Some(turn) = &self.turn {
             turn.store((at + 1) % self.members.len(), Ordering::Relaxed);
@@ -169,7 +169,7 @@ impl ModelPool {
         Some(outcome)
     }
 
-    /// Records a failure. Returns a time if the same model is to be retried then.
+    /// Records a failure. Returns the time at which to retry the same model, if it should be retried.
     async fn handle_failure<'a>(
         &self,
         attempts: &mut PoolAttempts<'a>,
@@ -209,7 +209,7 @@ impl ModelPool {
         None
     }
 
-    /// Waits; returns `false` if the call was cancelled.
+    /// Waits until a time; returns `false` if the call is cancelled before.
     async fn wait_until(&self, until: Timestamp, cancel: &CancellationToken) -> bool {
         let wait: Duration = until.since(self.clock.now());
         tokio::select! {
@@ -236,7 +236,7 @@ impl Provider for ModelPool {
         self.routes().any(|route| route.back_end.is_billed())
     }
 
-    /// Returns the maximum over the members, not the sum: they share one budget.
+    /// Returns the maximum cost over the members. It is not the sum, because all members share one budget.
     fn estimate(&self, call: &ModelCall) -> CostEstimate {
         let asked = self.routes().filter(|route| {
             route.check_role(call.role).is_ok() && route.back_end.missing_requirement().is_none()

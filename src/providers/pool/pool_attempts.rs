@@ -11,14 +11,14 @@ use crate::{
 /// Maximum attempts per call: the 3 primary and 2 fallback models of the default pool.
 const POOL_ATTEMPTS: u32 = 5;
 
-/// A pool member within this call.
+/// A pool member as a candidate of one call.
 #[derive(Clone, Copy)]
 pub(super) struct PoolCandidate<'a> {
     pub(super) route: &'a ModelRoute,
     pub(super) list: usize,
-    /// Index in the list.
+    /// Index of the member in its list.
     pub(super) at: usize,
-    /// Number of times it was rate limited in this call.
+    /// Number of times the member was rate limited in this call.
     pub(super) limited: u32,
 }
 
@@ -32,15 +32,15 @@ struct CoolingCandidate<'a> {
 pub(super) struct PoolAttempts<'a> {
     call: &'a ModelCall,
     ends: Timestamp,
-    /// Latest end of a wait; leaves time for the answer.
+    /// Time at which every wait must be over, so that time remains for the answer.
     waits_end: Timestamp,
     queue: VecDeque<PoolCandidate<'a>>,
     cooling: Vec<CoolingCandidate<'a>>,
     /// Failed requests, in order.
     before: Vec<CallAttempt>,
-    /// Skipped members, with the reason.
+    /// Skipped members, each with the reason.
     passed: Vec<String>,
-    /// Failure of the last skipped member, if time alone does not fix it.
+    /// Failure of the last skipped member, unless it passes with time.
     needs: Option<CallErrorKind>,
     asked: u32,
     waited: u32,
@@ -96,7 +96,7 @@ impl<'a> PoolAttempts<'a> {
         Ok(route)
     }
 
-    /// Takes the next member from the queue, if there is one and time is left.
+    /// Takes the next member from the queue, unless the queue is empty or the time is over.
     pub(super) fn next_candidate(&mut self, now: Timestamp) -> Option<PoolCandidate<'a>> {
         if self.asked >= POOL_ATTEMPTS {
             return None;
@@ -111,8 +111,8 @@ impl<'a> PoolAttempts<'a> {
         self.queue.pop_front()
     }
 
-    /// If the queue is empty: returns the member available soonest, if that is soon enough. Exhausted accounts are left
-    /// out, since they do not recover within a call.
+    /// If the queue is empty, returns the member whose cooldown ends first, if waiting for it is allowed. Exhausted
+    /// accounts are excluded, since they do not recover within a call.
     pub(super) fn next_cooled(&mut self, now: Timestamp) -> Option<(Timestamp, PoolCandidate<'a>)> {
         let short = (0..self.cooling.len()).filter(|at| !self.cooling[*at].used_up);
         let soonest = short.min_by_key(|at| self.cooling[*at].until)?;
@@ -130,7 +130,7 @@ impl<'a> PoolAttempts<'a> {
         self.asked < POOL_ATTEMPTS && until <= self.waits_end
     }
 
-    /// Builds the call to this member, which was just taken from the queue.
+    /// Builds the call to this member, which the caller has just taken from the queue.
     pub(super) fn candidate_call(&self, now: Timestamp, candidate: PoolCandidate<'_>) -> ModelCall {
         let left = self.ends.since(now);
         let deadline = if self.queue.is_empty() { left } else { left.min((candidate.route.turn)()) };
@@ -148,7 +148,7 @@ impl<'a> PoolAttempts<'a> {
         reply
     }
 
-    /// Records the failed attempt, which could cost at most `most`. Returns whether anything was sent.
+    /// Records a failed attempt, which could cost at most `most`. Returns whether a request was sent.
     pub(super) fn record_failure(&mut self, mut error: CallError, most: u64) -> bool {
         let mut attempts = std::mem::take(&mut error.earlier_attempts);
         let kind = error.kind.clone();
@@ -177,12 +177,12 @@ impl<'a> PoolAttempts<'a> {
         self.needs = None;
     }
 
-    /// After an exhausted account, tries the fallback list first.
+    /// Moves the members of the fallback list to the front of the queue. Used after a primary account is exhausted.
     pub(super) fn prefer_fallback(&mut self) {
         self.queue.make_contiguous().sort_by_key(|candidate| std::cmp::Reverse(candidate.list));
     }
 
-    /// Retries the same member next.
+    /// Puts the member at the front of the queue.
     pub(super) fn requeue(&mut self, candidate: PoolCandidate<'a>) {
         self.queue.push_front(candidate);
     }
@@ -202,8 +202,8 @@ impl<'a> PoolAttempts<'a> {
         CallError { earlier_attempts: before, ..error }
     }
 
-    /// Returns one error that names all failed and skipped members. Its kind is that of the member that can be retried
-    /// soonest, if any can.
+    /// Returns one error that names all failed and skipped members. Its kind is that of the failure after which a retry
+    /// is possible soonest, or else of the last failure.
     pub(super) fn exhausted_error(mut self, pool: &str, now: Timestamp) -> CallError {
         let tried = self.before.iter().map(|CallAttempt { kind, message, usage }| {
             format!("{}:{} {kind:?}: {}", usage.provider, usage.asked, quote_text(message))

@@ -74,12 +74,12 @@ impl PoolFixture {
         self.pool_by(Strategy::RoundRobin, Names::default().pools["default"].retry, SEED)
     }
 
-    /// A pool in listed order with the default retry policy.
+    /// Builds a pool that tries its members in listed order, with the default retry policy.
     fn listed(&self, lists: [&[&str]; 2]) -> ModelPool {
         self.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists)
     }
 
-    /// Takes the calls since the last look: time and model.
+    /// Returns the calls since the last use of this method: time and model.
     fn asked(&self) -> Vec<(i64, String)> {
         std::mem::take(&mut self.script.lock().unwrap().asked)
     }

@@ -1,7 +1,7 @@
-//! Finds rate and quota limits in the text that a failed program printed, if nothing else explains the failure.
+//! Finds rate and quota limits in the output of a failed program, if nothing else explains the failure.
 //!
-//! Never used for a program that succeeded, since an answer may be about rate limits. Event lines are ignored, because
-//! they hold model text.
+//! The output of a successful program is never searched, since an answer may be about rate limits. Event lines are
+//! ignored, because they contain model text.
 
 use std::sync::LazyLock;
 
@@ -9,10 +9,11 @@ use regex::Regex;
 
 use crate::{limits, proc::ChildOutput, providers::CallErrorKind};
 
-/// Maximum bytes of text searched in each output: its last whole lines, which hold the reason.
+/// Maximum bytes searched in each output: the last complete lines, which usually name the reason.
 const TAIL: usize = 2_000;
 
-/// Pattern of whole words in lower-case text, in order within a line.
+/// Builds a regex that matches any of these patterns as whole words in lower-case text. `..` in a pattern stands for up
+/// to 60 characters of the same line.
 fn word_pattern(patterns: &[&str]) -> Regex {
     let any = patterns.join("|").replace("..", "(?:[^a-z0-9\\n](?:[^\\n]{0,60}[^a-z0-9\\n])?)?");
     Regex::new(&format!("(?:^|[^a-z0-9])(?:{any})(?:$|[^a-z0-9])")).expect("a constant that is a pattern")
@@ -26,13 +27,13 @@ static RATE: LazyLock<Regex> = LazyLock::new(|| {
     word_pattern(&["rate..limit(?:s|ed|ing|error|exceeded)?", "too..many..requests?", "resource..exhausted"])
 });
 
-/// The status 429, but not a line number of a file.
+/// Matches the status 429, but not a line number of a file.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new("(?:^|[^a-z0-9.:]|\":)429(?:$|[^a-z0-9:]|:[^0-9]|:$)").expect("a constant that is a pattern")
 });
 
-/// The limit named in `message` (the program's own failure text) or at the end of its outputs. An exhausted quota is
-/// usually called limited too, so quota is checked first.
+/// Finds a limit named in `message` (the program's own failure text) or at the end of its outputs. Quota is checked
+/// first, because messages usually call an exhausted quota limited too.
 pub(in crate::providers) fn limit_kind(output: &ChildOutput, message: &str) -> Option<CallErrorKind> {
     if output.success() {
         return None;
@@ -48,7 +49,7 @@ pub(in crate::providers) fn limit_kind(output: &ChildOutput, message: &str) -> O
     matches_any(&QUOTA).then_some(CallErrorKind::Quota { reset: None }).or_else(rate)
 }
 
-/// The last lines that are not events.
+/// Returns the last lines, without events. `cut`: the first line is incomplete and is skipped.
 fn last_lines(bytes: &[u8], cut: bool) -> String {
     let all = String::from_utf8_lossy(bytes);
     let lines = all.lines().skip(usize::from(cut)).filter(|line| !line.trim_start().starts_with('{'));

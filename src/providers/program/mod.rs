@@ -1,9 +1,9 @@
-//! External programs through which we call models: finding one, probing its version, and confining it. Its back end
-//! handles prompts and answers.
+//! External programs through which we call models: finds a program, probes its version and confines it. Each program's
+//! back end handles prompts and answers.
 //!
-//! Whatever a program does on its own (tools, hooks, plugins, a bug), it can only read its installation and its
-//! configuration. It can write only to its configuration and to a directory made for one call. It sees no other files
-//! of ours.
+//! A program may act on its own, through tools, hooks, plugins or a bug. Whatever it does, it can read only its
+//! installation and its configuration. It can write only to its configuration and to a directory made for one call. It
+//! sees no other files of ours.
 
 mod limit_messages;
 
@@ -27,7 +27,7 @@ use crate::{
     types::WorkerPool,
 };
 
-/// Directories in which installers put programs, apart from `PATH`; relative ones are below the home directory.
+/// Directories to which installers write programs, searched after `PATH`. Relative ones are below the home directory.
 const PLACES: &[&str] = &[
     ".nvm/versions/node/*/bin",
     "/usr/local/bin",
@@ -40,13 +40,13 @@ const PLACES: &[&str] = &[
     "/opt/homebrew/bin",
 ];
 
-/// Key for a fake API on loopback, which must not get a real one.
+/// API key sent to a fake API on loopback, which must not get a real key.
 pub(super) const LOOPBACK_KEY: &str = "loopback";
 
 pub(super) struct ProgramKind {
-    /// Name in messages.
+    /// Name of the program in messages.
     pub(super) title: &'static str,
-    /// File name, and name of its table under `[providers]`.
+    /// Name of the executable file, and of the program's table under `[providers]`.
     pub(super) name: &'static str,
     pub(super) install: &'static str,
     /// Versions this release was tested with.
@@ -58,11 +58,11 @@ pub(super) struct ModelProgram {
     pub(super) settings: ProgramSettings,
     /// Our files, which the program must not read.
     ours: Vec<PathBuf>,
-    /// Probe result of each file: its version, or why it does not work. Probed again if the file changes.
+    /// Probe result of each file: its version, or the reason why it does not work. A changed file is probed again.
     probed: Mutex<HashMap<FileState, Result<String, String>>>,
 }
 
-/// A file with symlinks resolved, and its modification time.
+/// Path of a file with symlinks resolved, and its modification time.
 type FileState = (PathBuf, Option<SystemTime>);
 
 /// A program whose version was read.
@@ -77,7 +77,8 @@ impl ModelProgram {
         Self { kind, settings, ours, probed: Mutex::default() }
     }
 
-    /// Returns why it can't be run at present, with the fix. A file that was not probed yet counts as working.
+    /// Returns why the program can't be run at present, with the fix. A file that was not probed yet is assumed to
+    /// work.
     pub(super) fn missing_requirement(&self) -> Option<String> {
         let files = self.candidate_files();
         let mut failures = Vec::new();
@@ -124,7 +125,7 @@ impl ModelProgram {
         Err(self.install_hint(&failures))
     }
 
-    /// Description for the operator, or the fix.
+    /// Returns a description for the operator, or an error with the fix.
     pub(super) async fn describe(&self) -> Result<String, String> {
         let InstalledProgram { path, version } = self.find(&CancellationToken::new()).await?;
         let tried = self.kind.tried;
@@ -139,7 +140,7 @@ impl ModelProgram {
         Ok(format!("{version} at {}{version_note}{confinement_note}", path.display()))
     }
 
-    /// Creates the configuration directory, and an empty home for one call, removed when dropped.
+    /// Creates the configuration directory if needed, and an empty home for one call, which is removed when dropped.
     pub(super) fn prepare_home(&self) -> Result<tempfile::TempDir, String> {
         use std::os::unix::fs::DirBuilderExt;
         let place = &self.settings.config_dir;
@@ -155,7 +156,7 @@ impl ModelProgram {
         })
     }
 
-    /// Builds the confined command of the program at `path`, with `home` as its home.
+    /// Builds the command that runs the program at `path` confined, with `home` as its home directory.
     pub(super) fn command(&self, path: &Path, home: &Path) -> proc::ChildCommand {
         let mut command = proc::ChildCommand::new(path)
             .with_proxy_environment()
@@ -177,20 +178,20 @@ impl ModelProgram {
         command
     }
 
-    /// Ports it may connect to: the model's API, the proxy, and name servers.
+    /// Ports to which the program may connect: those of the model's API, the proxy, and name servers.
     fn allowed_ports(&self) -> Vec<u16> {
         let api = self.settings.base_url.as_ref().and_then(url::Url::port_or_known_default);
         [Some(api.unwrap_or(443)), proc::proxy_port(), Some(53)].into_iter().flatten().collect()
     }
 
-    /// Builds the command for logging in at a terminal: unconfined, in `home`.
+    /// Builds the command for logging in at a terminal. It runs unconfined, with `home` as its home directory.
     pub(super) async fn terminal_command(&self, home: &Path) -> Result<proc::ChildCommand, String> {
         let found = self.find(&CancellationToken::new()).await?;
         let command = proc::ChildCommand::new(&found.path).with_proxy_environment();
         Ok(command.env("PATH", path_with_own_directory(&found.path)).current_dir(home))
     }
 
-    /// Classifies a failed run. `begun`: a model had started to answer.
+    /// Classifies a failed run. `begun`: whether a model had started to answer.
     pub(super) fn classify_error(
         &self,
         error: &ProcError,
@@ -221,7 +222,8 @@ impl ModelProgram {
         format!("{why}; install it ({install}) or set path under [providers.{name}]")
     }
 
-    /// Candidate files, best first: the configured path, else `PATH`, else the usual install directories.
+    /// Candidate files for the program, best first: the configured path, or else those in `PATH` and the usual install
+    /// directories.
     fn candidate_files(&self) -> Vec<PathBuf> {
         if let Some(path) = &self.settings.path
             && path.components().count() > 1
@@ -272,7 +274,8 @@ impl ModelProgram {
     }
 }
 
-/// Parses the version. If npm may not run scripts, it installs a file that only prints an error.
+/// Parses the version. An error quotes the output, because npm without install scripts installs a file that only prints
+/// an error.
 fn parse_version(path: &Path, output: &ChildOutput) -> Result<String, String> {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     match printed.split_whitespace().next().filter(|word| is_version(word)) {
@@ -284,7 +287,7 @@ fn parse_version(path: &Path, output: &ChildOutput) -> Result<String, String> {
     }
 }
 
-/// Resolves symlinks in `path`, as far as it exists.
+/// Resolves symlinks in the part of `path` that exists.
 fn resolve_links(path: &Path) -> PathBuf {
     if let Ok(real) = path.canonicalize() {
         return real;
@@ -299,7 +302,7 @@ fn file_state(path: &Path) -> FileState {
     (resolve_links(path), path.metadata().and_then(|found| found.modified()).ok())
 }
 
-/// Expands a pattern with at most one `*` as a directory name, newest version first.
+/// Expands a path pattern with at most one `*`, which matches a directory name; newest version first.
 fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
     let mut parts = pattern.iter();
     let before: PathBuf = parts.by_ref().take_while(|part| *part != "*").collect();
@@ -317,8 +320,8 @@ fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| path.join(&after)).collect()
 }
 
-/// Files that the program at `path` needs: its file, or all packages of the `node_modules` it is in, which use each
-/// other; and the interpreter of a script.
+/// Files that the program at `path` needs: its file, or the whole `node_modules` around it, because packages use each
+/// other. For a script, also its interpreter.
 fn installation(path: &Path) -> Vec<PathBuf> {
     let file = resolve_links(path);
     let packages = file.ancestors().filter(|place| place.ends_with("node_modules")).last();
@@ -349,7 +352,7 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// `PATH` with the program's own directory first, so that it finds the node it was installed with.
+/// Returns `PATH` with the program's own directory first, so that a script finds the node it was installed with.
 fn path_with_own_directory(path: &Path) -> std::ffi::OsString {
     let usual = std::env::var_os("PATH").unwrap_or_default();
     let own = path.parent().map(Path::to_owned);
@@ -365,8 +368,8 @@ fn is_version(word: &str) -> bool {
     numbers.split('.').count() == 3 && numbers.split('.').all(|part| part.parse::<u32>().is_ok())
 }
 
-/// Splits a call into the system prompt, for an argument or file, and the rest, for stdin. `longest`: maximum bytes of
-/// the former.
+/// Splits a call into the system prompt, passed as an argument or file, and the prompt for stdin. A system prompt of
+/// more than `longest` bytes is moved into the prompt.
 pub(super) fn split_prompt(call: &ModelCall, longest: usize) -> (String, String) {
     // An argument cannot hold a NUL.
     let system = call.system.replace('\0', "");

@@ -12,8 +12,8 @@ use super::{
 type AdversarialTest = (String, red_green::ExpectedTest);
 
 impl ChangeVerifier {
-    /// Returns the outcome of each test with the code, and the proof of those that pass. `overlay` has the code and all
-    /// these tests; `known` are the ids of tests that ran before.
+    /// Returns the outcome of each test with the code, and the proof for the tests that pass. `overlay` has the code
+    /// and all these tests; `known` are the ids of tests that ran before.
     pub async fn run_adversarial_tests(
         &self,
         tried: &[AdversarialTest],
@@ -26,8 +26,8 @@ impl ChangeVerifier {
         Ok((outcomes, green))
     }
 
-    /// Judges each test by two runs. All run together first; if one proves nothing, it may have affected others, so
-    /// each then runs alone.
+    /// Judges each test by two runs, first with all tests together. If one proves nothing, it may have affected the
+    /// others, so each test is then run separately.
     async fn judge_each(
         &self,
         tried: &[AdversarialTest],
@@ -56,8 +56,8 @@ impl ChangeVerifier {
         Ok(outcomes)
     }
 
-    /// Proves that the passing tests also pass together with all other tests; drops those that do not. Returns the
-    /// proof of the rest.
+    /// Proves that the passing tests also pass together with all other tests, and drops those that do not. Returns the
+    /// proof for the remaining tests.
     async fn prove_with_others(
         &self,
         tried: &[AdversarialTest],

@@ -1,5 +1,5 @@
 //! Runs the tests of a commit with overlay files to verify a change: its tests fail without the code, pass with it, and
-//! detect reverted parts. The rules of [`red_green`] judge each run; the callers decide what follows.
+//! detect reverted parts. The rules of [`red_green`] judge each run; the callers decide how to react.
 
 mod adversarial_tests;
 mod mutation_check;
@@ -32,10 +32,10 @@ use crate::{
 /// Seconds after which a suite counts as slow, unless the repository sets its own limit.
 const FULL_SECONDS: u64 = 600;
 
-/// Number of passing runs required; a flaky test seldom passes three times.
+/// Number of passing runs required, since a flaky test seldom passes three times.
 pub const GREEN_RUNS: usize = 3;
 
-/// Maximum files named among those left out of a run.
+/// Maximum files listed in the note on files left out of a run.
 const MOST_LEFT_OUT: usize = 5;
 
 /// Result of one test run, as stored with the change.
@@ -45,10 +45,10 @@ pub struct RecordedTestRun {
     /// Folder of the project; empty for the root.
     pub folder: String,
     pub found: TestReport,
-    /// Why dependencies were not fetched, if tests lack something.
+    /// Reasons why dependencies were not fetched, if tests lack something.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Files that were left out of the checkout.
+    /// Notes on files that were left out of the checkout.
     #[serde(default)]
     pub left_out: Vec<String>,
     pub seconds: f64,
@@ -56,12 +56,12 @@ pub struct RecordedTestRun {
 }
 
 impl RecordedTestRun {
-    /// Returns all notes on the run.
+    /// Returns all notes on the run, including those on files left out.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(&self.left_out)
     }
 
-    /// Returns a path relative to the project, if it is inside.
+    /// Returns `path` relative to the project's folder, if it is inside that folder.
     pub fn project_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder.as_str() {
             "" => Some(path),
@@ -69,13 +69,14 @@ impl RecordedTestRun {
         }
     }
 
-    /// Returns the expected test for a file and name. A test command does not report files.
+    /// Returns the expected test for a file and name. Without the file if the tests run by a command, which does not
+    /// report files.
     pub fn expected_test(&self, file: &str, name: &str) -> ExpectedTest {
         let file = if self.is_command() { "" } else { self.project_path(file).unwrap_or(file) };
         ExpectedTest { file: file.to_owned(), name: name.to_owned(), kind: None }
     }
 
-    /// Returns what the test runs must show, from the spec and the change.
+    /// Returns what the test runs must prove, from the spec and the change.
     pub fn expectations(&self, spec: &ParsedSpec, change: &ParsedChange) -> TestExpectations {
         let tests = || change.files_in(ChangeSection::Tests);
         let there = |removed: bool| {
@@ -91,7 +92,7 @@ impl RecordedTestRun {
         }
     }
 
-    /// Returns a required test that these runs cannot check, with the reason in a clause.
+    /// Describes a required test that these runs cannot check, with the reason.
     pub fn unreachable_test(&self, spec: &ParsedSpec) -> Option<String> {
         let mut seen = BTreeSet::new();
         spec.tests.iter().find_map(|row| {
@@ -108,7 +109,7 @@ impl RecordedTestRun {
         })
     }
 
-    /// Whether the tests run by a repository's own command, which reports only their names.
+    /// Whether the tests are run by the repository's own command, which reports only their names.
     pub fn is_command(&self) -> bool {
         self.runner == "command"
     }
@@ -122,7 +123,8 @@ impl RecordedTestRun {
 /// Files to write over the commit, by path; `None` removes a file.
 pub type FileOverlay = Vec<(String, Option<Vec<u8>>)>;
 
-/// Runs a commit's tests in the sandbox with overlay files. All methods return the errors of [`TestWorkspace::run`].
+/// Runs a commit's tests in the sandbox with overlay files. All its methods return the errors of
+/// [`TestWorkspace::run`].
 pub struct ChangeVerifier {
     pub sandbox: Sandbox,
     pub snapshot: Snapshot,
@@ -131,12 +133,12 @@ pub struct ChangeVerifier {
 }
 
 impl ChangeVerifier {
-    /// Runs all tests, or those of some files, in a clean build: results must not depend on an earlier run.
+    /// Runs all tests, or those of some files, in a clean build, so that results do not depend on an earlier run.
     pub async fn run(&self, targets: &[String], overlay: FileOverlay) -> Result<RecordedTestRun, TestError> {
         self.run_in(&mut TestWorkspace::new()?, targets, overlay).await
     }
 
-    /// Proves that the tests of some files fail without the code, by two runs. If they do not build only because of
+    /// Proves by two runs that the tests of some files fail without the code. If they fail to build only because of
     /// missing names, a third run uses stubs.
     pub async fn prove_red(
         &self,
@@ -156,9 +158,9 @@ impl ChangeVerifier {
         })
     }
 
-    /// Proves that the tests pass with the code. Runs all tests `times` times; for a slow suite, only the first run is
-    /// full and later ones run the change's tests. Stops at the first failure. `before` is the run without tests and
-    /// code.
+    /// Proves that the tests pass with the code. Runs all tests `times` times. For a slow suite, only the first run has
+    /// all tests; later runs have those of the change. Stops at the first failure. `before` is the run without the new
+    /// tests and the code.
     pub async fn prove_green(
         &self,
         times: usize,
@@ -197,13 +199,13 @@ impl ChangeVerifier {
         }
     }
 
-    /// Whether the suite is too slow to run three times.
+    /// Whether the suite is too slow for several complete runs.
     fn is_slow(&self, before: &RecordedTestRun) -> bool {
         before.seconds > self.asked.settings.full_seconds.unwrap_or(FULL_SECONDS) as f64
     }
 
-    /// Runs on the build output of earlier runs. This is many times faster, but earlier runs may have changed that
-    /// output.
+    /// Runs tests in a workspace that keeps the build output of earlier runs. This is many times faster, but earlier
+    /// runs may have changed that output.
     async fn run_in(
         &self,
         workspace: &mut TestWorkspace,

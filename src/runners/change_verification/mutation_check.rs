@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{documents::change::TestEvidence, sandbox::SandboxError, types::count};
 
-/// Maximum seconds for all runs of one change. They also stop at ten times the duration of the test run before the
+/// Maximum seconds for all runs of one change. The runs also stop at ten times the duration of the test run before the
 /// change.
 const SECONDS: f64 = 600.0;
 
@@ -22,22 +22,22 @@ const NAMED: usize = 5;
 /// Result of a mutation check.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MutationCheck {
-    /// Location of each reverted part in the new text, and what detected it.
+    /// Location of each reverted part in the new text, and the outcome of the tests without it.
     parts: Vec<(String, MutationOutcome)>,
-    /// Number of parts not tried for lack of time.
+    /// Number of parts that were not reverted for lack of time.
     not_tried: usize,
     #[serde(default)]
     pub covered: Option<ChangeCoverage>,
-    /// Whether only the tests of the change ran, because the suite is slow.
+    /// Whether only the change's tests were run, because the suite is slow.
     #[serde(default)]
     of_change: bool,
-    /// Whether the tests failed in this check with nothing reverted, so that it proves nothing.
+    /// Whether the tests failed in this check although nothing was reverted. If so, the check proves nothing.
     #[serde(default)]
     unsure: bool,
 }
 
 impl MutationCheck {
-    /// Adds what tests detected and what they missed.
+    /// Adds the parts that tests detected, and those that they missed, to the evidence.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let (noticed, all) = red_green::mutation_score(self.parts.iter().map(|(_, noticed)| *noticed));
         let of = |by| self.parts.iter().filter(move |(_, noticed)| *noticed == by);
@@ -87,8 +87,8 @@ fn format_lines(place: &str) -> String {
 }
 
 impl ChangeVerifier {
-    /// Measures which changed lines the tests run, if the runner can. Measuring may disturb the tests, so it uses a run
-    /// of its own, which must end like the others.
+    /// Measures which changed lines the tests run, if the runner can. Measuring may disturb the tests, so it has a
+    /// separate run, whose results must be the same as before.
     pub async fn measure_coverage(
         &self,
         green: &GreenProof,
@@ -108,8 +108,9 @@ impl ChangeVerifier {
         }))
     }
 
-    /// Reverts each part in turn and runs the tests, those of the change first, until time is up. The result decides
-    /// nothing, so the runs share build output. `without` returns a part's location and the overlay without it.
+    /// Reverts each part in turn and runs the tests, those of the change first, until the time is over. The result does
+    /// not decide about the change, so the runs may share build output. `without` returns a part's location and the
+    /// overlay without the part.
     pub async fn check_mutations<P>(
         &self,
         (green, before): (&GreenProof, &RecordedTestRun),

@@ -1,5 +1,5 @@
-//! Runs a repository's own checks besides its tests: formatter, linter, and an end-to-end command. A check that fails
-//! without the change is not counted.
+//! Runs a repository's own checks apart from its tests: formatter, linter, and an end-to-end command. A check that
+//! fails without the change is ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::documents::change::TestEvidence;
 
-/// Bytes of a check's output shown to the drafter, from its end.
+/// Maximum bytes of a check's output shown to the drafter, taken from its end.
 const SAID: usize = 2_500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +43,13 @@ impl RepositoryCheckKind {
 pub struct RepositoryCheck {
     pub which: RepositoryCheckKind,
     line: String,
-    /// Whether it passes without the change.
+    /// Whether the check passes without the change.
     pub before: bool,
 }
 
 impl RepositoryCheck {
-    /// Adds the result with the change. `complains` says whether the check fails on this version of the change.
+    /// Adds the check's result with the change to the evidence. `complains`: the check fails on this version of the
+    /// change.
     pub fn add_evidence(&self, complains: bool, evidence: &mut TestEvidence) {
         let (label, line) = (self.which.label(), sanitize_line(&self.line).replace('`', "'"));
         match (self.before, complains) {

@@ -21,7 +21,7 @@ impl RedProof {
         }
     }
 
-    /// Adds how the new tests fail without the code.
+    /// Adds to the evidence how the new tests fail without the code.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let of = |kind| self.tests.values().filter(|test| **test == kind).count();
         let stubbed = |kind| self.stubbed.values().filter(|known| **known == kind).count();
@@ -77,7 +77,7 @@ fn count_clause((n, one, many): (usize, &str, &str)) -> String {
 }
 
 impl GreenProof {
-    /// Adds what passes with the code, and what that does not cover.
+    /// Adds to the evidence which tests pass with the code, and which tests the proof does not cover.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let thrice = self.locked.len() - self.once.unwrap_or_default();
         let tests = count(thrice, "test", "tests");

@@ -2,14 +2,14 @@
 
 use super::super::TestReport;
 
-/// Whether the test belongs to this file, package or binary.
+/// Whether the test `id` belongs to `whole`: a file, package or binary.
 pub(super) fn contains_test(whole: &str, id: &str) -> bool {
     let mark = if whole.ends_with(".py") { "::" } else { " " };
     id.strip_prefix(whole).is_some_and(|rest| rest.starts_with(mark) || rest.starts_with('.'))
 }
 
-/// Whether the test belongs to this file. Pytest and node ids name the file, cargo ids the binary or module, go ids the
-/// package.
+/// Whether the test belongs to this file. Pytest ids name the file, as do node ids; cargo ids name the binary or
+/// module, go ids the package.
 pub(super) fn is_in_file(id: &str, file: &str) -> bool {
     if file.ends_with(".go") {
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -33,8 +33,8 @@ pub(super) fn is_in_file(id: &str, file: &str) -> bool {
     }
 }
 
-/// Returns why the runner cannot find tests of this file before the code is written, as the end of a sentence. Returns
-/// `None` if no reason is known.
+/// Returns the reason why the runner cannot find tests of this file before the code is written, phrased as the end of a
+/// sentence. `None` if it probably can.
 pub fn unreachable_reason(
     runner: &str,
     file: &str,

@@ -1,8 +1,8 @@
 //! Red and green proofs of a change, as pure rules over test reports.
 //!
-//! Red: each new test fails without the code, the same way in two runs, while running or because a name that the spec
-//! declares is missing. Green: with the code, each new test passes in every run, and so does every test that passed
-//! before.
+//! Red: without the code, each new test fails in the same way in two runs. It fails while running, or because a name
+//! that the spec declares is missing. Green: with the code, each new test passes in every run, and so does every test
+//! that passed before.
 
 mod evidence;
 mod ids;
@@ -20,14 +20,14 @@ use self::{
 use super::{TestFailure, TestOutcome, TestReport, TestResult, sanitize_line, test_report::MOST_FAULTS};
 use crate::documents::change::{STUB, test_id_has_name};
 
-/// Expectations on the tests, from the change and its spec.
+/// Requirements for the tests of a change, derived from the change and its spec.
 #[derive(Debug, Clone, Default)]
 pub struct TestExpectations {
     /// Added and modified test files.
     pub files: Vec<String>,
     pub removed: Vec<String>,
     pub rows: Vec<ExpectedTest>,
-    /// Names of regression guards: new tests that pass before the change too.
+    /// Names of regression guards: new tests that already pass before the change.
     pub guards: Vec<String>,
     /// Names that do not exist before the code is written; see [`declared_names`].
     pub declared: Vec<String>,
@@ -39,12 +39,12 @@ pub struct ExpectedTest {
     /// Path relative to its project; empty if the runner does not report files.
     pub file: String,
     pub name: String,
-    /// Outcome at red; `None` if the test was not seen to fail and is not a guard.
+    /// Outcome without the code; `None` if the test was not seen to fail and is not a guard.
     pub kind: Option<RedKind>,
 }
 
 impl ExpectedTest {
-    /// Whether the id is this test.
+    /// Whether `id` is the id of this test.
     pub fn matches_id(&self, id: &str) -> bool {
         test_id_has_name(id, &self.name) && (self.file.is_empty() || is_in_file(id, &self.file))
     }
@@ -55,24 +55,24 @@ impl ExpectedTest {
 #[serde(rename_all = "snake_case")]
 pub enum RedKind {
     Assertion,
-    /// A name that the spec declares is missing at run time.
+    /// Fails at run time because a name that the spec declares is missing.
     Missing,
-    /// Another error ended it while it ran.
+    /// Fails at run time with another error.
     Runtime,
-    /// Its file, package or binary does not build without the code; its tests are known only at green.
+    /// Its file, package or binary does not build without the code. Its tests are known only once the code exists.
     Compile,
-    /// With stubs for the declared names it runs, and fails only because a stub panics.
+    /// Runs if the declared names are stubs, and fails only because a stub panics.
     Weak,
-    /// It passes, as a regression guard.
+    /// Passes, as a regression guard.
     Guard,
 }
 
 /// Proof that the new tests fail without the code.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RedProof {
-    /// Outcome by id of a test, or of a file, package or binary that does not build.
+    /// Outcomes without the code, by id. The id is that of a test, or of a file, package or binary that does not build.
     pub tests: BTreeMap<String, RedKind>,
-    /// Test files of the change, deleted test files, and the tests the spec requires.
+    /// Test files of the change. `removed`: deleted test files; `rows`: the tests that the spec requires.
     pub files: Vec<String>,
     #[serde(default)]
     pub removed: Vec<String>,
@@ -80,7 +80,7 @@ pub struct RedProof {
     pub rows: Vec<ExpectedTest>,
     /// Tests that fail or are flaky without any change.
     pub broken: Vec<String>,
-    /// Outcomes, with stubs for the code, of tests that do not build without it.
+    /// Outcomes of tests that do not build without the code, from a run with stubs for the code.
     #[serde(default)]
     pub stubbed: BTreeMap<String, RedKind>,
 }
@@ -91,7 +91,7 @@ impl RedProof {
         self.tests.values().any(|kind| *kind == RedKind::Compile)
     }
 
-    /// Adds tests that were written later and not seen to fail.
+    /// Adds tests that were written after the red proof and so were not seen to fail.
     #[must_use]
     pub fn with_rows(mut self, rows: Vec<ExpectedTest>) -> Self {
         self.files.extend(rows.iter().map(|row| row.file.clone()).filter(|file| !file.is_empty()));
@@ -110,7 +110,7 @@ pub struct GreenProof {
     /// Number of `locked` tests that ran only once, because the suite is slow.
     #[serde(default)]
     pub once: Option<usize>,
-    /// Tests that failed before, and tests in deleted files; reported but not counted.
+    /// Tests that failed before; `gone`: tests in deleted files. Both are reported but do not affect the proof.
     pub broken: Vec<String>,
     pub gone: Vec<String>,
 }
@@ -122,8 +122,8 @@ pub struct FailureGroup {
     pub tests: Vec<String>,
 }
 
-/// Returns why the existing tests cannot support a proof, if so. A failed build hides other tests, and if no test
-/// passes, the cause lies outside the tests. Other failures are listed but not counted.
+/// Returns the reason why the existing tests cannot support a proof, if there is one. A failed build hides other tests.
+/// If no test passes, the cause lies outside the tests. Other failures do not prevent a proof.
 pub fn unusable_reason(found: &TestReport) -> Option<String> {
     let unbuilt = |test: &&TestResult| match test.outcome {
         TestOutcome::Failed(TestFailure::Build) => true,
@@ -140,12 +140,12 @@ pub fn unusable_reason(found: &TestReport) -> Option<String> {
     unbuilt.or(trouble.cloned()).or_else(none)
 }
 
-/// Checks that the new tests fail as they must. `base` is the report without them; `with` are two runs with them but
-/// without the code.
+/// Checks that the new tests fail as required. `base` is the report without them; `with` are two runs with the tests
+/// but without the code.
 ///
 /// # Errors
 ///
-/// Returns what is wrong with the tests, one line each, for their author.
+/// Returns the problems of the tests, one per line, for their author.
 pub fn prove_red(
     base: &TestReport,
     with: [&TestReport; 2],
@@ -237,9 +237,9 @@ pub fn prove_red(
     if wrong.is_empty() { Ok(red) } else { Err(wrong) }
 }
 
-/// Adds the outcomes, from a run with stubs for the code, of tests that do not build without it. Tests that still do
-/// not build, and tests that passed before, are skipped. A stub panics or returns nothing: a test that passes may
-/// expect just that, and an error other than an assertion may come from the stub.
+/// Adds outcomes of tests that do not build without the code, from a run with stubs for the code. Skips tests that
+/// still do not build, and tests that passed before. A stub panics or returns nothing. So a passing test may expect
+/// exactly that, and an error other than an assertion may come from the stub.
 pub fn apply_stub_run(
     mut red: RedProof,
     before: &TestReport,
@@ -267,14 +267,15 @@ pub fn apply_stub_run(
     red
 }
 
-/// Maximum lines of problems reported at once; with more, the tests must be rewritten anyway.
+/// Maximum problems reported at once. If there are more, the tests must be rewritten anyway.
 const MOST_LINES: usize = 40;
 
 fn is_guard(expected: &TestExpectations, id: &str) -> bool {
     expected.guards.iter().any(|name| test_id_has_name(id, name))
 }
 
-/// Returns the kind of failure if it is valid at red, or what is wrong with it as the end of a sentence.
+/// Returns the kind of a failure that is valid without the code. Otherwise returns the problem, phrased as the end of a
+/// sentence.
 fn classify_failure(test: &TestResult, expected: &TestExpectations) -> Result<RedKind, String> {
     let declared = |name: &String| expected.declared.contains(name);
     let of_tests =
@@ -317,11 +318,11 @@ fn classify_failure(test: &TestResult, expected: &TestExpectations) -> Result<Re
     }
 }
 
-/// Message for a test that its changed file no longer contains; no code can bring it back.
+/// Message for a test that passed before and is missing from its changed file. No code can make such a test pass.
 pub const REMOVED_TEST_MESSAGE: &str = "it passed before, but its changed file no longer contains it";
 
-/// Checks that the new tests pass and that earlier ones still pass. `base` is the report without tests and code; `runs`
-/// are with both.
+/// Checks that the new tests pass and that the earlier tests still pass. `base` is the report without tests and code;
+/// `runs` are with both.
 ///
 /// # Errors
 ///
@@ -407,7 +408,7 @@ pub fn prove_green(
     Err(groups)
 }
 
-/// Completes a run of only the change's tests with the results of all other tests from the `whole` run.
+/// Adds the results of all other tests from the `whole` run to a run of only the change's tests.
 pub fn merge_with_full_run(red: &RedProof, whole: &TestReport, mut alone: TestReport) -> TestReport {
     let ran: BTreeSet<String> = tests_by_id(&alone).into_keys().map(str::to_owned).collect();
     let unbuilt = |id: &str| {
@@ -421,7 +422,7 @@ pub fn merge_with_full_run(red: &RedProof, whole: &TestReport, mut alone: TestRe
     alone
 }
 
-/// Describes failures for a prompt, one paragraph each, in limited length.
+/// Describes failures for a prompt, one paragraph each, with limited length.
 pub fn describe_failures(failing: &[FailureGroup]) -> Vec<String> {
     const GROUPS: usize = 8;
     const IDS: usize = 5;
@@ -440,7 +441,7 @@ pub fn describe_failures(failing: &[FailureGroup]) -> Vec<String> {
     lines
 }
 
-/// Returns the first lines of a message. Eight of these with their ids stay within 12,000 characters.
+/// Returns the first lines of a message, so few that eight messages and their ids take at most 12,000 characters.
 fn message_head(message: &str) -> String {
     const LINES: usize = 12;
     const CHARS: usize = 900;
@@ -448,7 +449,7 @@ fn message_head(message: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").chars().take(CHARS).collect()
 }
 
-/// Detector of a reverted part of the code: a test or the compiler.
+/// Detector of a reverted part of the code: a test, the compiler, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MutationOutcome {
@@ -476,8 +477,8 @@ pub fn classify_mutation(green: &GreenProof, run: &TestReport) -> MutationOutcom
     }
 }
 
-/// Returns how many parts tests detected, and how many they could have. Parts detected only by the compiler and unclear
-/// ones are not counted.
+/// Returns the number of parts that tests detected, and the number they could have detected. Unclear parts, and parts
+/// that only the compiler detected, are left out of both.
 pub fn mutation_score(parts: impl IntoIterator<Item = MutationOutcome>) -> (usize, usize) {
     parts.into_iter().fold((0, 0), |(test, all), part| match part {
         MutationOutcome::Test => (test + 1, all + 1),
@@ -494,13 +495,14 @@ fn tests_by_id(found: &TestReport) -> BTreeMap<&str, &TestResult> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdversarialOutcome {
     Passes,
-    /// It failed the same way in both runs, with this message.
+    /// It failed in the same way in both runs; holds the message.
     Fails(String),
-    /// It proves nothing, for this reason, as the end of a sentence.
+    /// It proves nothing; holds the reason, phrased as the end of a sentence.
     Nothing(String),
 }
 
-/// Judges the test `row`. Each test of `all` must be alone in its file; `known` are the ids of tests that ran before.
+/// Judges the test `row` by two runs. Each test of `all` must be the only one in its file; `known` are the ids of tests
+/// that ran before.
 pub fn attacked(
     runs: [&TestReport; 2],
     row: &ExpectedTest,

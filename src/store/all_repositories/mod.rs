@@ -1,6 +1,6 @@
-//! Queries over all repositories for the operator's pages. They read snapshots through separate connections, so no open
-//! database is closed for them. Nothing is cached between walks, and one walk runs at a time. Unreadable repositories
-//! are reported and skipped.
+//! Queries over all repositories for the operator's pages. They read snapshots through separate connections, so they do
+//! not cause open databases to be closed. Nothing is cached between queries, and one query runs at a time. Unreadable
+//! repositories are reported and skipped.
 
 use std::{
     cmp::Reverse,
@@ -28,13 +28,14 @@ use super::{
 };
 use crate::types::{IssueNo, MalformedValue, RepoId, RunId, Timestamp};
 
-/// Maximum wait for a locked file. The page then reports the repository and shows the others.
+/// Maximum wait for a locked file. After that, the page reports the repository as skipped and shows the others.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Databases read in parallel. PostgreSQL connections are scarce and others need them too.
+/// Number of databases read in parallel. It is small because PostgreSQL connections are limited and the server needs
+/// them, too.
 const PARALLEL_READS: usize = 4;
 
-/// Repositories read before the first runs are selected.
+/// Number of repositories read before the first runs are selected.
 const READ_CHUNK: usize = 256;
 
 /// Filter and page of the run list.
@@ -43,12 +44,12 @@ pub struct RunQuery {
     pub repo: Option<RepoId>,
     pub state: Option<RunStatus>,
     pub workflow: Option<String>,
-    /// Only runs after this position.
+    /// Position after which the page starts.
     pub after: Option<RunCursor>,
     pub most: usize,
 }
 
-/// Position in the run list: runs that need a person first, then the newest.
+/// Position in the run list, which starts with runs that need a person and then lists the newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunCursor {
     needs_person: bool,
@@ -86,23 +87,23 @@ pub struct RunListRow {
     pub cursor: RunCursor,
     pub workflow: String,
     pub issue: IssueNo,
-    /// Title of the issue when the run read it, or `None` if it has not.
+    /// Title of the issue as the run read it; `None` if the run has not read it yet.
     pub title: Option<String>,
     pub status: RunStatus,
     pub parked: bool,
-    /// Whether a worker holds it.
+    /// Whether a worker is running it now.
     pub running: bool,
-    /// The step's serde form.
+    /// Name of the step in its serde form.
     pub step: String,
     pub why: Option<String>,
     pub updated_at: Timestamp,
 }
 
-/// Repository that a walk could not read.
+/// Repository that a query could not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedRepository {
     pub repo: RepoId,
-    /// Reason for people, without a path.
+    /// Reason for the operator's page, without a path.
     pub why: String,
 }
 
@@ -113,7 +114,7 @@ pub struct RunPage {
     pub skipped: Vec<SkippedRepository>,
 }
 
-/// Cost of calls of one kind on one day.
+/// Cost of all calls with the same repository, workflow, role and model on one day.
 #[derive(Debug, Clone)]
 pub struct DailySpend {
     pub repo: RepoId,
@@ -132,7 +133,7 @@ impl Store {
         self.walk_repositories(move |store| store.read_run_page(&query)).await
     }
 
-    /// Returns the spend since `since`, oldest day first, and the repositories that could not be read.
+    /// Returns the cost of calls since `since`, oldest day first, and the repositories that could not be read.
     pub async fn spend_since(
         self: &Arc<Self>,
         repo: Option<RepoId>,
@@ -234,7 +235,7 @@ impl Store {
         Ok(RunPage { runs, more_after: places.last().copied().filter(|_| more), skipped: left_out })
     }
 
-    /// Reads these repositories in parallel, since SQLite needs long to load each schema.
+    /// Reads these repositories in parallel, because SQLite takes long to load each schema.
     fn read_each_repository<V: Send>(
         &self,
         repos: &[RepoId],
@@ -263,7 +264,7 @@ impl Store {
         })
     }
 
-    /// Reads a repository's database. A failure is logged in full; the page shows a short reason.
+    /// Reads a repository's database. A failure is logged in full; the page gets only a short reason.
     fn read_repository_now<V: Send>(
         &self,
         repo: RepoId,
@@ -293,7 +294,7 @@ impl Store {
     }
 }
 
-/// Reads one snapshot of a database on a separate connection, without waiting for locks.
+/// Reads one snapshot of a database on a separate connection, and waits only briefly for locks.
 fn read_file_now<V>(
     file: &Path,
     inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError>,
@@ -320,7 +321,7 @@ fn read_file_now<V>(
     }
 }
 
-/// Returns the first matching runs of a repository, from an index alone.
+/// Returns the first matching runs of a repository, using only an index.
 fn run_cursors(
     tx: &Transaction<'_>,
     repo: RepoId,
@@ -389,7 +390,7 @@ fn read_run(tx: &Transaction<'_>, node: i64, place: RunCursor) -> Result<RunList
     statement.query_row([place.seq, node], |row| Ok(read(row)))?
 }
 
-/// Turns a failure to read one row into that row's result.
+/// Converts an unreadable row from an error of the query to a result for that row.
 fn row_or_reason<V>(read: Result<V, TransactionError>) -> Result<Result<V, String>, TransactionError> {
     match read {
         Err(TransactionError::Row(detail)) => Ok(Err(detail)),
@@ -398,10 +399,10 @@ fn row_or_reason<V>(read: Result<V, TransactionError>) -> Result<Result<V, Strin
     }
 }
 
-/// Day, repository, workflow, role and model.
+/// Day, repository, workflow, role and model for which costs are summed.
 type SpendKey = (Timestamp, RepoId, String, String, String);
 
-/// Sums the calls since `since` and counts the unreadable ones.
+/// Sums the costs of calls since `since`. Also counts the unreadable calls.
 fn sum_spend(
     tx: &Transaction<'_>,
     repo: RepoId,

@@ -1,4 +1,4 @@
-//! Tests of the operator's pages with files in any state.
+//! Tests of the operator's pages with database files in any state.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

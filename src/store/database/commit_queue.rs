@@ -1,8 +1,8 @@
 //! Group commit: requests that arrive during a commit share the next one.
 //!
 //! A commit costs one disk flush, whatever its size. So requests queue up. The first request at an idle queue starts
-//! one blocking task, which works through the queue and ends. No database has a thread of its own and no timer. A lone
-//! writer gets its own transaction; many concurrent writers share commits.
+//! one blocking task, which works through the queue and then ends. No database has a thread of its own or a timer. A
+//! single writer gets a separate transaction; many concurrent writers share commits.
 //!
 //! Two thread switches cost as much as a commit. So a caller that may block commits the queued batch itself and leaves
 //! later requests to a blocking task.
@@ -29,7 +29,8 @@ use tokio::{
 use super::DatabaseInner;
 use crate::store::{error::TransactionError, sql::Transaction};
 
-/// Maximum writes per commit, and the maximum time a batch may run, since its first write waits for its last.
+/// Maximum writes per commit; `COMMIT_TIME` is the maximum time of a batch. Both are limited because the first write of
+/// a batch waits for the last.
 const COMMIT_WRITES: usize = 256;
 const COMMIT_TIME: Duration = Duration::from_millis(5);
 
@@ -39,7 +40,7 @@ pub(super) type TransactionOutcome<R> = Result<Result<R, TransactionError>, Box<
 /// A job to run in a transaction.
 trait TransactionJob: Send {
     fn run(&mut self, tx: &Transaction<'_>) -> Result<(), TransactionError>;
-    /// Sends the result to the caller; `lost` is the error if the transaction was not committed.
+    /// Sends the result to the caller. If the transaction was not committed, `lost` is the error.
     fn send_outcome(self: Box<Self>, lost: Option<TransactionError>);
 }
 
@@ -49,7 +50,7 @@ type BoxedTransactionJob = Box<dyn TransactionJob>;
 pub(super) struct CommitQueue {
     reads: Vec<BoxedTransactionJob>,
     writes: VecDeque<BoxedTransactionJob>,
-    /// Whether a leader is working on the queue.
+    /// Whether a leader is processing the queue.
     has_leader: bool,
 }
 
@@ -61,7 +62,7 @@ fn lock(queue: &Mutex<CommitQueue>) -> MutexGuard<'_, CommitQueue> {
 pub(super) enum TransactionKind {
     Read,
     Write,
-    /// On the calling thread if the queue is idle, for tasks that may block.
+    /// Runs the write on the calling thread if the queue is idle. For tasks that may block.
     WriteHere,
 }
 
@@ -131,8 +132,8 @@ pub(super) fn enqueue<R: Send + 'static>(
     outcome
 }
 
-/// Works through a queue. If it is dropped early because the runtime shuts down, it refuses the queued jobs and lets
-/// the next request start a new leader.
+/// Processes a queue until it is empty. If it is dropped early because the runtime shuts down, it refuses the queued
+/// jobs and lets the next request start a new leader.
 ///
 /// It opens the database only for each batch and drops it before it sends results. So a caller that has its result can
 /// close the file without a connection remaining in use.
@@ -156,7 +157,7 @@ impl CommitLeader {
         }
     }
 
-    /// Runs one batch on the calling thread, then returns to the caller.
+    /// Runs one batch on the calling thread. If requests remain, leaves them to a blocking task.
     fn run_one_batch(mut self) {
         if let Some(batch) = self.next_batch() {
             self.run_batch(batch);
@@ -185,8 +186,8 @@ impl CommitLeader {
         }
     }
 
-    /// Runs `work` on the database, drops the database, then sends the results. If the database is closed, no caller is
-    /// waiting.
+    /// Runs `work` on the database, drops the database, then sends the results. Does nothing if the database is closed,
+    /// because then no caller is waiting.
     fn with_database(&self, work: impl FnOnce(&DatabaseInner) -> Vec<FinishedTransaction>) {
         let Some(shared) = self.shared.upgrade() else { return };
         let done = work(&shared);
@@ -196,7 +197,7 @@ impl CommitLeader {
         }
     }
 
-    /// Gives up leadership if the queue is empty. Returns whether it did.
+    /// Stops being the leader if the queue is empty. Returns whether it stopped.
     fn step_down(&mut self) -> bool {
         let mut queue = lock(&self.queue);
         let idle = queue.reads.is_empty() && queue.writes.is_empty();
@@ -231,7 +232,7 @@ fn run_read(shared: &DatabaseInner, mut read: BoxedTransactionJob) -> FinishedTr
     (read, lost.err())
 }
 
-/// Commits as many of `writes` as fit; the rest go to the front of the queue.
+/// Commits as many of `writes` as one batch allows. Puts the remaining ones back to the front of the queue.
 fn commit_batch(
     shared: &DatabaseInner,
     mut writes: VecDeque<BoxedTransactionJob>,
@@ -257,8 +258,7 @@ fn commit_batch(
     run.into_iter().map(|job| (job, lost.as_ref().map(TransactionError::duplicate))).collect()
 }
 
-/// Runs as many of `writes` as fit one transaction and moves them to `run`. Returns whether there is anything to
-/// commit.
+/// Runs as many of `writes` as one batch allows and moves them to `run`. Returns whether there is anything to commit.
 fn run_writes(
     tx: &Transaction<'_>,
     writes: &mut VecDeque<BoxedTransactionJob>,
@@ -285,8 +285,8 @@ fn run_writes(
     Ok(any)
 }
 
-/// Runs a job in a savepoint, so that a failure undoes only this job. The outer error is the savepoint's own: the
-/// transaction's content is then unknown, so nothing may be committed.
+/// Runs a job in a savepoint, so that a failure undoes only this job. The outer error is an error of the savepoint
+/// itself. After it, the transaction's content is unknown, so nothing may be committed.
 fn run_in_savepoint(
     tx: &Transaction<'_>,
     job: &mut dyn TransactionJob,

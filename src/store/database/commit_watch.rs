@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::store::error::TransactionError;
 
-/// Called after every commit with its file, before the writer gets its result.
+/// Called after every commit with the database file, before the writer gets its result.
 type CommitCallback = Box<dyn Fn(&Path) + Send + Sync>;
 
 /// Commit state shared by all databases of a store.
@@ -19,7 +19,7 @@ pub(in crate::store) struct CommitWatch {
     pub(in crate::store) on_commit: OnceLock<CommitCallback>,
     /// Signals that something was committed.
     pub(in crate::store) change_signal: watch::Sender<()>,
-    /// `None` until a disk is simulated; connections are then unchanged.
+    /// Simulated disk; `None` if no test has set one, and then connections are left unchanged.
     disk: Mutex<Option<SimulatedDisk>>,
     /// Commit durations in seconds.
     pub(in crate::store) commit_seconds: Histogram,
@@ -56,7 +56,7 @@ impl CommitWatch {
         *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = Some(disk);
     }
 
-    /// Applies the simulated disk before each write.
+    /// Applies the simulated disk to the connection; called before each write.
     pub(super) fn apply_disk(&self, connection: &Connection) -> Result<(), TransactionError> {
         let Some(disk) = *self.disk.lock().unwrap_or_else(PoisonError::into_inner) else { return Ok(()) };
         // SQLite raises a value below the file's current length to that length.

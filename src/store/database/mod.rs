@@ -28,7 +28,7 @@ use crate::limits;
 /// Maximum prepared statements cached per open database; the busiest uses about thirty.
 const CACHED_STATEMENTS: usize = 40;
 
-/// Migrations and file marker of a kind of database.
+/// Migrations, application ID and access pattern of one type of database.
 pub(super) struct DatabaseSchema {
     /// SQLite's `application_id`. We never write to a file with another ID.
     pub(super) application_id: i32,
@@ -39,7 +39,7 @@ pub(super) struct DatabaseSchema {
 /// Access pattern of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatabaseTraffic {
-    /// Mostly one access at a time, and many such files.
+    /// Rarely accessed concurrently. Many of these files are open at once.
     Quiet,
     /// Many concurrent accesses: short reads use a second connection and never wait for a commit.
     Busy,
@@ -53,10 +53,10 @@ impl DatabaseSchema {
 
 pub use commit_watch::SimulatedDisk;
 
-/// State shared by all databases of a store.
+/// Commit callback, change signal and commit timings shared by all databases of a store.
 pub(super) type SharedCommitWatch = Arc<commit_watch::CommitWatch>;
 
-/// When to verify a whole file at opening, which takes time in proportion to its size.
+/// Policy for verifying the whole file at opening. Verification takes time in proportion to the file's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpeningCheck {
     /// Only after an unclean shutdown, which leaves a non-empty log.
@@ -134,7 +134,7 @@ impl DatabaseInner {
         }
     }
 
-    /// Like `snapshot`, but hands `work` back if it would have to wait for a commit or the network.
+    /// Like `snapshot`, but returns `work` unexecuted if it would have to wait for a commit or the network.
     fn try_snapshot<R, W>(&self, work: W) -> Result<Result<R, TransactionError>, W>
     where
         W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -153,8 +153,8 @@ impl DatabaseInner {
 }
 
 impl Drop for DatabaseInner {
-    /// Checkpoints and truncates the log. SQLite would delete it, and creating a new log file is the most expensive
-    /// part of the next opening.
+    /// Checkpoints and truncates the log instead of letting SQLite delete it, because creating a new log file is the
+    /// most expensive part of the next opening.
     fn drop(&mut self) {
         let DatabaseBackend::SqliteFile { connection, .. } = &mut self.backend else { return };
         let connection = connection.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -175,7 +175,7 @@ impl Database {
         Self::open_checked(file, schema, watch, OpeningCheck::IfUnclean, kept)
     }
 
-    /// Like [`open`](Self::open), with a choice of when to verify the whole file.
+    /// Like [`open`](Self::open), but the caller chooses when to verify the whole file.
     pub(super) fn open_checked(
         file: &Path,
         schema: &DatabaseSchema,
@@ -223,8 +223,8 @@ impl Database {
         Self { shared: Arc::new(DatabaseInner { file, backend: home, queue: Arc::default(), watch }) }
     }
 
-    /// Runs `work` as if in its own transaction; on return it is on disk. Concurrent writes share one commit, but
-    /// succeed or fail on their own.
+    /// Runs `work` as if in its own transaction, and returns once its changes are on disk. Concurrent writes share one
+    /// commit, but each succeeds or fails independently.
     pub(super) async fn write<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -232,8 +232,8 @@ impl Database {
         self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::Write, work)).await
     }
 
-    /// Like [`write`](Self::write), but runs on the calling thread if nobody else is writing, which saves two thread
-    /// switches. Only for code in a task of its own, since this blocks the whole task.
+    /// Like [`write`](Self::write), but runs on the calling thread if no other write is running, which saves two thread
+    /// switches. Only for code in its own task, because this blocks the whole task.
     pub(super) async fn write_here<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -314,8 +314,8 @@ const MIN_FILE_BYTES: u64 = 4096;
 /// Returns whether the file exists.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] if the file is shorter than one page, or if it is gone but its log remains. SQLite would
-/// create a new database in both cases.
+/// [`StoreError::Damaged`] if the file is shorter than one page, or if the file is missing although its log exists.
+/// SQLite would create a new database in both cases.
 pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
     let damaged = |detail: &str| StoreError::Damaged { file: file.to_owned(), detail: detail.to_owned() };
     match fs::metadata(file) {
@@ -336,8 +336,8 @@ pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
 /// File name suffix of a database under construction.
 pub(super) const UNFINISHED_SUFFIX: &str = "-new";
 
-/// Creates an empty database. It is renamed into place when it is completely on disk, so a file of that name is never
-/// empty.
+/// Creates a database without rows under a temporary name, syncs it to disk and renames it. So a file with the final
+/// name is never empty.
 fn create_database(file: &Path, schema: &DatabaseSchema) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     let mut half = file.as_os_str().to_owned();
@@ -410,7 +410,7 @@ pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), Transactio
 }
 
 /// Reads application ID and schema version from the header of a file with an empty log. Returns `None` if the file is
-/// too short to be a database.
+/// too short or not an SQLite file.
 fn read_header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
     let mut bytes = [0; 72];
     match fs::File::open(file)?.read_exact(&mut bytes) {

@@ -51,7 +51,7 @@ fn put(text: &str) -> impl FnOnce(&Transaction<'_>) -> Result<(), TransactionErr
     }
 }
 
-/// Runs `asked` while an earlier write is blocked, so that all its writes share one commit.
+/// Runs `asked` while an earlier write blocks the queue, so that all writes of `asked` share one commit.
 async fn run_in_one_commit<T>(bench: &CommitQueueBench, asked: impl Future<Output = T>) -> T {
     let (open, gate) = std::sync::mpsc::channel::<()>();
     let (begun, running) = oneshot::channel();

@@ -8,7 +8,7 @@ use crate::{
     store::{compression, error::TransactionError},
 };
 
-/// A body as its row stores it.
+/// Body of a delivery as stored in its inbox row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PackedBody {
     pub(super) packing: BodyPacking,
@@ -17,7 +17,7 @@ pub(super) struct PackedBody {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyPacking {
-    /// Uncompressed: rows of the first schema version, and bodies that compression does not shrink.
+    /// Not compressed, because the row is from the first schema version or compression does not shrink the body.
     Raw,
     Zstd,
     /// Deleted because of its age.

@@ -5,14 +5,14 @@
 //! - Deliveries about one issue (or pull request) of a repository are processed in order. Deliveries about a repository
 //!   but no issue form a sequence of their own. Such a sequence is called a lane.
 //! - A fence (see [`DeliverySubject::fence`]) waits for all earlier deliveries of its repository or installation. All
-//!   later ones wait for the fence.
-//! - A put-off delivery blocks its lane only for a while; then later ones pass. People wait for answers now, and a
-//!   delivery that never succeeds must not silence an issue for days.
-//! - A node leaves alone deliveries that only other live nodes serve.
+//!   later deliveries of that repository or installation wait for the fence.
+//! - A put-off delivery blocks its lane only for a while. After that, later deliveries overtake it, so that a delivery
+//!   that never succeeds cannot block an issue for days.
+//! - A node skips deliveries of repositories that only other live nodes serve.
 //!
-//! Repositories take turns, so ten thousand deliveries of one delay no other. The queue lives in the database only:
-//! each claim reads a bounded number of unfinished rows per repository. A put-off delivery that no longer blocks its
-//! lane is asleep, and claims skip it.
+//! Repositories take turns, so ten thousand deliveries of one repository do not delay the other repositories. The queue
+//! exists only in the database: each claim reads a bounded number of unfinished rows per repository. A put-off delivery
+//! that no longer blocks its lane is asleep, and claims skip it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,15 +38,15 @@ use crate::{
     types::{DeliveryId, RepoId, Timestamp},
 };
 
-/// Maximum deliveries of one lane per claim, and their maximum stored bytes. Larger batches save commits; smaller ones
-/// let other lanes in sooner.
+/// Maximum deliveries of one lane per claim; `LANE_BYTES` limits their stored size. Larger batches save commits;
+/// smaller ones let other lanes in sooner.
 const LANE_DELIVERIES: usize = 16;
 const LANE_BYTES: u64 = 1024 * 1024;
 
 /// Maximum unfinished deliveries of one repository that a claim reads.
 const LOOK_AHEAD: u64 = 128;
 
-/// Maximum size of one claim.
+/// Maximum number of deliveries in one claim.
 #[derive(Clone, Copy)]
 pub(super) enum ClaimLimit {
     /// One delivery: the oldest.
@@ -55,15 +55,15 @@ pub(super) enum ClaimLimit {
     Lanes(usize),
 }
 
-/// Repository ID whose turn it is; 0 stands for deliveries without a repository.
+/// ID of the repository that lanes belong to; 0 stands for deliveries without a repository.
 pub(super) type LaneSource = i64;
 
-/// Condition for deliveries that are claimable, claimed or blocking others. Its text must match that of the partial
-/// index.
+/// SQL condition for deliveries that are claimable, claimed or blocking later ones. It must match the partial index
+/// word for word, so that SQLite uses the index.
 pub(super) const AWAKE_CONDITION: &str = "state IN ('new', 'taken') AND asleep = 0";
 
-/// Condition for deliveries that were claimed when a process died; one of them may have caused the crash. A suspect is
-/// claimed alone, so that each crash counts against its cause.
+/// SQL condition for suspects: deliveries that were claimed when a process died, so that one of them may have caused
+/// the crash. A suspect is claimed alone, so that each crash counts only against the delivery that caused it.
 pub(super) const SUSPECT_CONDITION: &str = "(attempts > 1 OR (attempts = 1 AND state = 'new'))";
 
 impl Inbox<'_> {
@@ -72,8 +72,8 @@ impl Inbox<'_> {
         Ok(self.claim_up_to(ClaimLimit::Oldest, 0).await?.into_iter().flatten().next())
     }
 
-    /// Claims due deliveries from up to `lanes` lanes, a few from each, to be processed in the returned order.
-    /// Repositories take turns, starting with the one after `after`.
+    /// Claims due deliveries from up to `lanes` lanes, a few from each. Each inner list is one lane in processing
+    /// order. Repositories take turns, starting with the one after `after`.
     pub async fn claim_lanes(
         &self,
         lanes: usize,
@@ -125,8 +125,9 @@ pub(super) fn claim_deliveries(
     Ok((lanes.collect::<Result<Vec<_>, TransactionError>>()?, left))
 }
 
-/// Wakes due deliveries and puts those to sleep that no longer block others. Changes a bounded number of rows; the next
-/// claim continues. A put-off time in the future means that the clock was wrong, so that delivery wakes too.
+/// Wakes due deliveries, and puts those to sleep that no longer block their lane. Changes a bounded number of rows; the
+/// next claim continues. A delivery that was put off at a time in the future is woken too, because the clock was wrong
+/// then.
 fn update_sleepers(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     for (change, which) in [
         ("due = 0, asleep = 0", "INDEXED BY inbox_put_off WHERE state = 'new' AND due > 0 AND due <= ?1"),
@@ -149,7 +150,8 @@ enum NextSuspect {
     Claim(i64),
 }
 
-/// Finds the suspect this node claims next. Claimed deliveries of its lane, and fences, on other nodes come first.
+/// Finds the suspect that this node claims next. A suspect must wait while another node has claimed a delivery of its
+/// lane or a fence that orders the two.
 fn find_next_suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, TransactionError> {
     let sql = format!(
         "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken' AND epoch = ?1) FROM inbox
@@ -171,7 +173,7 @@ fn find_next_suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, Tr
     })
 }
 
-/// Returns the lanes to claim from, each with its rows in order.
+/// Returns the lanes to claim from. Each lane is a list of row numbers in processing order.
 fn choose_lanes(
     tx: &Transaction<'_>,
     now: (Timestamp, i64),
@@ -231,7 +233,8 @@ fn next_source(tx: &Transaction<'_>, after: LaneSource) -> Result<Option<LaneSou
     tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))
 }
 
-/// Returns the row from which each installation is fenced, or 0 while its fence is claimed.
+/// Returns the row number of each installation's first unfinished fence, or 0 while a fence is claimed. Later rows of
+/// the installation wait.
 fn fence_positions(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, TransactionError> {
     let sql = format!(
         "SELECT installation, MIN(CASE state WHEN 'taken' THEN 0 ELSE seq END) FROM inbox
@@ -248,7 +251,8 @@ struct UnfinishedDelivery {
     installation: Option<i64>,
     issue: Option<i64>,
     fence: bool,
-    /// Whether it can be claimed. Otherwise it is claimed, put off, a suspect or another node's, and blocks its lane.
+    /// Whether this node may claim it. A delivery that is claimed, put off, a suspect or served by another node blocks
+    /// its lane.
     ready: bool,
     bytes: u64,
 }
@@ -321,8 +325,8 @@ impl LaneBuilder {
     }
 }
 
-/// Builds the SQL condition for rows of this source, with its ID as parameter `place`. Its form lets SQLite use the
-/// index.
+/// Builds the SQL condition for deliveries of this source, whose ID is the parameter with number `place`. Written so
+/// that SQLite can use the index.
 fn source_condition(source: LaneSource, place: usize) -> String {
     if source == 0 {
         format!("repository IS NULL AND ?{place} = 0")
@@ -331,8 +335,8 @@ fn source_condition(source: LaneSource, place: usize) -> String {
     }
 }
 
-/// Returns the lanes of a source with claimed deliveries, or `None` if a fence is claimed. This needs a separate query:
-/// an earlier, put-off delivery can become due while later ones are claimed.
+/// Returns the lanes of a source in which deliveries are claimed, or `None` if a fence is claimed. This needs a
+/// separate query, because an earlier, put-off delivery can become due while later ones are claimed.
 fn claimed_lanes(
     tx: &Transaction<'_>,
     source: LaneSource,

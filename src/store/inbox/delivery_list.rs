@@ -1,4 +1,4 @@
-//! Lists deliveries for an operator and retries given-up ones.
+//! Lists deliveries for an operator, and retries deliveries that were given up.
 
 use crate::store::sql::{SqlRow, Transaction};
 
@@ -23,13 +23,13 @@ pub struct DeliveryRow {
     pub swept: bool,
     /// Whether the body is still stored.
     pub has_body: bool,
-    /// Outcome so far.
+    /// Note on the latest outcome; empty before the first.
     pub note: String,
     pub received_at: Timestamp,
 }
 
 impl Inbox<'_> {
-    /// Returns the newest hundred deliveries, or the hundred that were given up last.
+    /// Returns the newest hundred deliveries, or with `given_up` the hundred that were given up last.
     pub async fn list_deliveries(&self, given_up: bool) -> Result<Vec<DeliveryRow>, StoreError> {
         let columns =
             "id, event, installation, repository, issue, state, attempts, swept, packing <> 'dropped',

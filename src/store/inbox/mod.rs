@@ -1,6 +1,6 @@
 //! The inbox: every acknowledged delivery, until its effects are complete.
 //!
-//! [`claim`] defines which deliveries can be claimed and in which order, [`retention`] how long they are kept.
+//! [`claim`] defines which deliveries can be claimed and in which order. [`retention`] defines how long they are kept.
 
 mod body;
 mod claim;
@@ -34,21 +34,21 @@ pub struct NewDelivery {
     pub id: DeliveryId,
     pub event: String,
     pub subject: DeliverySubject,
-    /// Whether the sweep found it in GitHub's delivery log, since no webhook brought it.
+    /// Whether the sweep found it in GitHub's delivery log, because its webhook never arrived.
     pub swept: bool,
     pub body: Vec<u8>,
 }
 
-/// Subject of a delivery, which decides which deliveries must not overtake it.
+/// Subject of a delivery. It decides which other deliveries must not overtake this one.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DeliverySubject {
     pub installation: Option<InstallationId>,
     pub repository: Option<RepoId>,
     /// Number of the issue or pull request; GitHub numbers both in one sequence.
     pub issue: Option<IssueNo>,
-    /// Whether it changes the meaning of other deliveries, as a repository rename or an installation's suspension does.
-    /// No delivery of the same repository overtakes a fence or is overtaken by it. A fence without a repository covers
-    /// its whole installation.
+    /// Whether the delivery changes the meaning of other deliveries, as a repository rename or an installation's
+    /// suspension does. Deliveries of the same repository neither overtake such a fence nor are overtaken by it. A
+    /// fence without a repository covers its whole installation.
     pub fence: bool,
 }
 
@@ -58,7 +58,7 @@ pub enum DeliveryReceipt {
     New,
     /// The ID is in the inbox already; nothing changed.
     Duplicate,
-    /// The ID had been given up; this copy replaces it and is tried again.
+    /// The delivery with this ID had been given up; this copy replaces it and is processed again.
     Rearmed,
 }
 
@@ -74,7 +74,7 @@ pub struct ClaimedDelivery {
     pub taken_before: bool,
     /// Whether it is late because the sweep found it in the delivery log.
     pub swept: bool,
-    /// Time of receipt; a redelivery of a given-up delivery counts as new.
+    /// Time of receipt. A redelivery of a given-up delivery sets it again.
     pub received_at: Timestamp,
     packed_body: PackedBody,
 }
@@ -107,10 +107,10 @@ impl ClaimedDelivery {
 pub enum DeliveryDisposition {
     /// Processed; the note describes the effect for the operator.
     Done(String),
-    /// It can have no effect; only a redelivery is tried again.
+    /// Given up, because it can have no effect. Only a redelivery or an operator's retry processes it again.
     Dead(String),
-    /// Returned to the inbox until `at`. The worker did not crash, so its attempts start again at zero. Until `holds`
-    /// it blocks later deliveries about the same subject.
+    /// Returned to the inbox until `at`. The worker did not crash, so the delivery's attempts start again at zero.
+    /// Until `holds`, the delivery blocks later ones about the same subject.
     PutOff { why: String, at: Timestamp, holds: Timestamp },
     /// Returned unprocessed, as it was before the claim.
     Released,
@@ -156,7 +156,8 @@ pub(super) fn has_suspects(tx: &Transaction<'_>) -> Result<bool, TransactionErro
     tx.query_row(&sql, [], |row| row.get(0))
 }
 
-/// Releases the claims of dead processes and returns their count. Gives up deliveries whose process died too often.
+/// Releases the claims of dead processes and returns the number released. Gives up deliveries that were claimed during
+/// too many crashes.
 pub(super) fn release_dead_claims(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
     let orphaned = match tx {
         // Only one process uses the file, and it has just started.
@@ -219,8 +220,8 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Reserves a GitHub event ID for this delivery. Returns `false` if another delivery has it, because two webhooks
-    /// reported the same event. A given-up delivery does not keep its event ID.
+    /// Reserves a GitHub event ID for this delivery. Returns `false` if another delivery has reserved it, because two
+    /// webhooks reported the same event. A delivery that was given up loses its event ID.
     pub async fn claim_cause(&self, id: &DeliveryId, cause: &Cause) -> Result<bool, StoreError> {
         let (id, cause) = (id.0.clone(), cause.0.clone());
         self.store
@@ -237,7 +238,7 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Makes deliveries due that were put off because this installation was suspended.
+    /// Makes the put-off deliveries of this installation due, because its suspension has ended.
     pub async fn resume_installation(&self, installation: InstallationId) -> Result<(), StoreError> {
         self.store
             .main
@@ -251,13 +252,13 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Returns when the next put-off delivery becomes due or stops blocking others. Deliveries that are due already
-    /// wait only for claimed ones.
+    /// Returns when the next put-off delivery becomes due or stops blocking later ones. Ignores deliveries that are
+    /// already due, because they wait only for claimed deliveries.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.store.main.read_small(next_due).await
     }
 
-    /// Returns when the oldest delivery arrived that is neither finished nor put off.
+    /// Returns the time of receipt of the oldest delivery that is neither finished nor put off.
     pub async fn oldest_waiting(&self) -> Result<Option<Timestamp>, StoreError> {
         let sql =
             "SELECT MIN(received_at) FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND due = 0";

@@ -13,16 +13,17 @@ use crate::{
     types::{RepoId, Timestamp},
 };
 
-/// Retention of bodies for debugging: a week if processed, a month if given up.
+/// Retention of bodies for debugging: `BODY_KEPT_DONE` for processed deliveries, `BODY_KEPT_DEAD` for given-up ones.
 const BODY_KEPT_DONE: Duration = Duration::from_secs(7 * 24 * 3600);
 const BODY_KEPT_DEAD: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Retention of delivery IDs: 90 days. GitHub redelivers for three days, and an operator who restores a backup may
-/// sweep a month.
+/// Retention of delivery IDs: 90 days. This covers GitHub's redeliveries (up to three days) and a sweep of a month
+/// after an operator restores a backup.
 const DELIVERY_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 impl Inbox<'_> {
-    /// Deletes a bounded number of expired bodies and rows and returns the count. Call it until it returns 0.
+    /// Deletes a bounded number of expired bodies and rows, and returns the number of changed rows. Call it until it
+    /// returns 0.
     pub async fn delete_expired(&self) -> Result<usize, StoreError> {
         let now = self.store.clock.now();
         self.store.main.write(move |tx| delete_expired_rows(tx, now)).await

@@ -98,7 +98,7 @@ impl InboxBench {
         assert!(self.store.main.write(taken).await.unwrap() > 0);
     }
 
-    /// Counts SQLite's steps for a claim and a look at the next due time, and rolls both back.
+    /// Returns the number of SQLite VM steps for a claim and a query of the next due time, and rolls both back.
     fn sqlite_steps(&self) -> u64 {
         let mut connection = Connection::open(self.root.path().join("main.db")).unwrap();
         let steps = Arc::new(AtomicU64::new(0));

@@ -1,8 +1,8 @@
 //! The audit chain: a repository's events in order, each link with the hash of the previous one.
 //!
-//! Every row that counts as evidence has a link with the hash of its body. Both are written in one transaction, so no
-//! workflow has to remember the link and no crash can separate them. Writing the same body again adds nothing; a
-//! changed body adds a further link.
+//! Every row that is evidence has a link with the hash of its body. Row and link are written in one transaction, so no
+//! workflow has to remember the link and no crash can separate the two. Writing the same body again adds no link; a
+//! changed body adds another one.
 
 use std::collections::HashMap;
 
@@ -23,13 +23,14 @@ use crate::{
 /// Visit number in links that belong to no visit.
 pub(super) const NO_VISIT: u64 = 0;
 
-/// Maximum characters of a text copied into a link. The row, whose hash the link has, keeps the whole text.
+/// Maximum characters of a row's field copied into a link. The row keeps the full text, and the link contains the row's
+/// hash.
 const MAX_FACT_CHARS: usize = 1000;
 
-/// Name in the chain of the link that records a run's end.
+/// Name of the audit link that records a run's end.
 const RUN_END_LINK: &str = "end";
 
-/// Every row that must have a link: run, visit, link name, and the body that the link hashes.
+/// Query for every row that must have a link. Returns run, visit, link name, and the body that the link hashes.
 const LINKED_ROWS_QUERY: &str = "SELECT run, visit, 'call/' || key, body FROM call
     UNION ALL SELECT run, visit, 'verdict/' || key, body FROM verdict
     UNION ALL SELECT run, visit, 'finding/' || key, body FROM finding
@@ -51,7 +52,7 @@ const LINKED_ROWS_QUERY: &str = "SELECT run, visit, 'call/' || key, body FROM ca
 /// JSON pointers of the row fields that a link copies.
 type FactFields = &'static [&'static str];
 
-/// Returns the description of a ledger's links and the fields they copy.
+/// Returns the description of a ledger's links and the fields that the links copy.
 fn link_fields(table: &str) -> (&'static str, FactFields) {
     match table {
         "call" => (
@@ -110,7 +111,7 @@ fn link_fields(table: &str) -> (&'static str, FactFields) {
 pub(super) struct NewAuditLink<'a> {
     pub(super) run: RunId,
     pub(super) visit: u64,
-    /// Name within the visit: the table and the key in it.
+    /// Name within the visit: the ledger's table and the row's key.
     pub(super) name: String,
     pub(super) what: &'a str,
     pub(super) detail: Value,
@@ -199,7 +200,8 @@ fn append_link(tx: &Transaction<'_>, entry: AuditEntry, now: Timestamp) -> Resul
 }
 
 impl RepositoryDatabase {
-    /// Appends a link and returns its hash. The same (run, visit, key) again returns the first hash.
+    /// Appends a link and returns its hash. If a link with the same run, visit and key exists, returns that link's hash
+    /// instead.
     pub async fn append_audit_link(
         &self,
         gathered: &PendingWrites,
@@ -257,7 +259,7 @@ pub struct AuditChainReport {
     pub broken: Vec<String>,
     /// Descriptions of rows that differ from their links.
     pub altered: Vec<String>,
-    /// Number of rows from runs older than the first such link. Nothing is known about them.
+    /// Number of rows from runs that started before the first run with links. These rows cannot be verified.
     pub uncovered: usize,
 }
 
@@ -298,7 +300,7 @@ pub(in crate::store) fn verify_chain(
     Ok(AuditChainReport { links, head, broken, altered, uncovered })
 }
 
-/// Returns the rows that differ from their last link, and the number of rows from runs before the first link.
+/// Returns the rows that differ from their last link, and the number of rows from runs before the first run with links.
 fn altered_rows(
     tx: &Transaction<'_>,
     repo: RepoId,

@@ -20,14 +20,16 @@ const COST_ROWS_QUERY: &str =
     FROM call JOIN run ON run.seq = call.run";
 
 impl RepositoryDatabase {
-    /// Returns every call since `since`, of one run or of all, in the order of their first record.
+    /// Returns every call since `since`, of one run or of all runs, in the order in which the calls were first
+    /// recorded.
     pub async fn call_costs(&self, run: Option<RunId>, since: Timestamp) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
         self.read(move |tx| read_call_costs(tx, repo, run, since)).await
     }
 
-    /// Counts the runs this person started since `since`, except the one with cause `but`, and sums what all their runs
-    /// count against caps. A follow-up run that a run started itself is not counted apart.
+    /// Returns how many runs this person started since `since`, except the one with cause `but`. Also returns the sum
+    /// of what all the person's runs count against caps. A follow-up run that a run started itself is not counted as a
+    /// started run.
     pub async fn spend_of_person(
         &self,
         person: UserId,
@@ -61,8 +63,9 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Settles the finished calls of unknown cost, of one run or of all. Together they cost `billed`, on top of the
-    /// recorded costs. Returns the updated rows and the amount that was held for them.
+    /// Settles the finished calls of unknown cost, of one run or of all runs. `billed` is what these calls cost
+    /// together, in addition to the recorded costs. Returns the updated rows and the amount that had been reserved for
+    /// them.
     pub async fn settle_calls(
         &self,
         run: Option<RunId>,

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl RepositoryDatabase {
-    /// Records that work on `key` has begun, or returns its journaled value.
+    /// Records that work on `key` has begun, or returns the journaled value if that work is done.
     pub async fn journal_begin(&self, lease: &RunLease, key: &str) -> Result<JournalLookup, StoreError> {
         let (at, now, lease, key) = (self.run_reader(), self.clock.now().0, lease.clone(), key.to_owned());
         self.write_here(move |tx| {
@@ -54,7 +54,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns the bytes stored under this hash, after checking them against it.
+    /// Returns the bytes stored under this hash, after verifying that they match it.
     pub async fn get_document(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
         self.read(move |tx| {
             let found = tx

@@ -1,4 +1,4 @@
-//! Evidence rows: calls, verdicts, findings, approvals.
+//! Ledgers of the evidence that runs record: calls, verdicts, findings, approvals.
 
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
@@ -85,8 +85,8 @@ impl RepositoryDatabase {
     }
 }
 
-/// Inserts or replaces a ledger row. A call counts for the day of its reservation, even if its response comes after
-/// midnight.
+/// Inserts or replaces a ledger row. A call's cost is assigned to the day of its reservation, even if its response
+/// comes after midnight.
 pub(super) fn insert_record(
     tx: &Transaction<'_>,
     run: RunId,

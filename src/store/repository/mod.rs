@@ -1,4 +1,4 @@
-//! One repository's database: its runs and everything they record.
+//! One repository's database, with its runs and everything that they record.
 //!
 //! Code outside the store starts or claims a run only through [`Store`](super::Store), which commits the wake hint
 //! first and updates the agenda.
@@ -69,8 +69,8 @@ pub(super) fn schema_version() -> u32 {
     REPOSITORY_SCHEMA.version()
 }
 
-/// Runs at the first opening in a boot. We hold the directory's lock, so the previous owner is dead. If its boot number
-/// is not below ours, another `main.db` counted it and was lost or replaced. Then our number counts from now on, and
+/// Runs at the first opening in a boot. We hold the directory's lock, so the previous owner is dead. If the stored boot
+/// number is not below ours, another `main.db` assigned it and was lost or replaced. Then our number is stored, and
 /// runs that the previous boot parked are retried.
 fn adopt_database(tx: &Transaction<'_>, epoch: i64) -> Result<(), TransactionError> {
     let before: i64 = tx.query_row("SELECT epoch FROM boot", [], |row| row.get(0))?;
@@ -87,7 +87,7 @@ pub struct RepositoryDatabase {
     epoch: i64,
     db: Database,
     clock: SharedClock,
-    /// Whether a call found the file damaged.
+    /// Whether a read or write has found the file damaged.
     found_damaged: AtomicBool,
 }
 
@@ -118,7 +118,7 @@ impl RepositoryDatabase {
         Self { repo, epoch: node, db, clock, found_damaged: AtomicBool::new(false) }
     }
 
-    /// Returns whether a call found the file damaged since it was opened.
+    /// Returns whether a read or write has found the file damaged since it was opened.
     pub(super) fn is_damaged(&self) -> bool {
         self.found_damaged.load(Relaxed)
     }

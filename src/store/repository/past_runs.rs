@@ -14,17 +14,18 @@ use crate::{
     types::{Hash, IssueNo, RunId},
 };
 
-/// Condition for a run whose design a person approved and that was published.
+/// SQL condition for a run whose design a person approved and which then completed.
 const APPROVED_CONDITION: &str =
     "(run.status = 'done' AND EXISTS (SELECT 1 FROM approval WHERE approval.run = run.seq))";
 
-/// Condition for a run without stub calls. Results of a rehearsal are nobody's opinion.
+/// SQL condition for a run without stub calls. The results of a rehearsal come from no model, so later runs ignore
+/// them.
 const NOT_REHEARSED_CONDITION: &str = "NOT EXISTS (SELECT 1 FROM call WHERE call.run = run.seq
     AND CASE WHEN json_valid(call.body) THEN call.body ->> 'provider' = 'stub' END)";
 
 impl RepositoryDatabase {
-    /// Returns the last document of each of the last `most` runs of a workflow before this one, newest first. A run
-    /// counts if its design was approved or it belongs to `issue`.
+    /// Returns the last document of each of the last `most` runs of a workflow before this one, newest first. Includes
+    /// only runs whose design was approved and runs of `issue`.
     pub async fn past_designs(
         &self,
         before: RunId,
@@ -73,8 +74,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns findings of runs of a workflow before this one in their final status, newest run first. A run counts if
-    /// its design was approved or it belongs to `issue`.
+    /// Returns findings of runs of a workflow before this one in their final status, newest run first. Includes only
+    /// runs whose design was approved and runs of `issue`.
     pub async fn past_findings(
         &self,
         before: RunId,
@@ -105,7 +106,7 @@ impl RepositoryDatabase {
     }
 }
 
-/// Turns an unreadable row into `None`: no run depends on rows of older runs.
+/// Turns an unreadable row into `None`, because no run depends on rows of older runs.
 fn skip_unreadable<V>(run: i64, read: Result<V, TransactionError>) -> Result<Option<V>, TransactionError> {
     match read {
         Ok(value) => Ok(Some(value)),

@@ -1,4 +1,5 @@
-//! Requests from outside a run: start, answer, remark, cancel, retry. The cause of each makes it idempotent.
+//! Requests from outside a run: start, answer, remark, cancel, retry. Each stores its cause, so repeating a request has
+//! no effect.
 
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
@@ -148,8 +149,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Marks one run, or all live runs of the issue, as cancelled. Returns the runs that carry this cancel; a repeated
-    /// cause returns the same runs.
+    /// Marks one run, or all live runs of the issue, as cancelled. Returns the runs that this cancel applies to; a
+    /// repeated cause returns the same runs.
     pub(in crate::store) async fn cancel_runs(
         &self,
         issue: IssueNo,

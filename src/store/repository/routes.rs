@@ -16,7 +16,7 @@ use crate::{
 const CORRECTION_WINDOW_MS: i64 = 24 * 3600 * 1000;
 
 impl RepositoryDatabase {
-    /// Returns the newest decision that a model made about the same text since `since`.
+    /// Returns the newest routing decision since `since` that a model made with the input that has hash `key`.
     pub async fn cached_route(&self, key: Hash, since: Timestamp) -> Result<Option<RouteRow>, StoreError> {
         self.read(move |tx| {
             let body: Option<String> = tx
@@ -54,8 +54,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns when this person's questions were routed, up to that of `run`, oldest first. Counts only questions that
-    /// were answered or still may be.
+    /// Returns when this person's questions were routed, oldest first, up to the question of `run`. Includes only
+    /// questions that were answered or whose run is still live.
     pub async fn question_times(&self, person: UserId, run: RunId) -> Result<Vec<Timestamp>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare_cached(

@@ -100,7 +100,7 @@ pub(in crate::store) fn visit_row(row: &SqlRow<'_>) -> Result<VisitRow, Transact
 /// Condition for a run that may still take a step.
 pub(in crate::store) const LIVE_RUN_CONDITION: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
 
-/// Repository to read from, and the boot or node that reads.
+/// Reads runs of one repository as a boot or node sees them.
 #[derive(Clone, Copy)]
 pub(super) struct RunReader {
     pub(super) repo: RepoId,
@@ -131,7 +131,7 @@ impl RunReader {
         Ok(Some(run))
     }
 
-    /// Returns a run that the caller's transaction knows to exist.
+    /// Returns a run whose existence the caller's transaction has already checked.
     pub(super) fn existing_run(self, tx: &Transaction<'_>, seq: u64) -> Result<RunRow, TransactionError> {
         let id = RunId { repo: self.repo, seq };
         self.run(tx, seq)?.ok_or_else(|| TransactionError::Missing(format!("run {id}")))

@@ -21,8 +21,8 @@ use crate::{
 };
 
 impl RepositoryDatabase {
-    /// Reads a run that is to take a step, and its lease number. Returns `None` if the run is not live. Writes nothing:
-    /// only this process has the directory, and it knows which runs it claimed.
+    /// Reads a run that is about to take a step, and its lease number. Returns `None` if the run is not live. Writes
+    /// nothing, because only this process uses the directory and it remembers its claims in memory.
     pub(in crate::store) async fn claim_run(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let at = self.run_reader();
         if self.db.is_shared() {
@@ -39,8 +39,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Claims a due run that no other live node holds. Fails if our own node lease is over, since other nodes could
-    /// then take the run too.
+    /// Claims a due run that no other live node has claimed. Fails if our own node lease is over, since other nodes
+    /// could then take the run too.
     async fn claim_run_in_cluster(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write_here(move |tx| {
@@ -61,7 +61,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Releases an unchanged run. With `until`, it is due only then, unless it has a new answer, remark or cancel.
+    /// Releases the lease and leaves the run unchanged. With `until`, the run becomes due only then, unless it has a
+    /// new answer, remark or cancel.
     pub(in crate::store) async fn release_run(
         &self,
         lease: &RunLease,
@@ -105,8 +106,8 @@ impl RepositoryDatabase {
 }
 
 impl RunReader {
-    /// Returns our node if the run is due again soon, to keep it claimed: its background job exists in this process
-    /// only.
+    /// Returns this node if the run is due again soon, so that the node keeps its claim. The run's background job
+    /// exists only in this process.
     fn waiting_holder(self, tx: &Transaction<'_>, until: Timestamp, now: Timestamp) -> Option<i64> {
         let soon = until <= now.plus(limits::JOB_POLL_INTERVAL);
         (soon && matches!(tx, Transaction::Server(_))).then_some(self.epoch)
@@ -159,12 +160,12 @@ struct RunColumns<'a> {
     why: Option<&'a str>,
     outcome: Option<String>,
     remarks: u64,
-    /// Node that keeps the run claimed.
+    /// Node that keeps its claim on the run.
     taken: Option<i64>,
 }
 
 impl CheckpointSave<'_> {
-    /// Applies the checkpoint. Returns the number of the follow-up run, if it starts one.
+    /// Applies the checkpoint. Returns the number of the follow-up run, if the checkpoint starts one.
     fn apply_checkpoint(&self, left: Checkpoint) -> Result<Option<i64>, TransactionError> {
         let run = &self.lease.run;
         let unchanged = RunColumns {
@@ -368,8 +369,8 @@ impl CheckpointSave<'_> {
         self.tx.query_row(sql, [to_signed(gate)], |row| row.get(0))
     }
 
-    /// Returns whether a person answered the open gate during the step. A step that received an answer and still waits
-    /// already knows it.
+    /// Returns whether a person answered the open gate during the step. Always `false` if the step had received an
+    /// answer, because it already knows that answer.
     fn has_new_answer(&self) -> Result<bool, TransactionError> {
         match (&self.lease.run.gate, &self.lease.run.answer) {
             (Some(open), None) => self.has_waiting_answer(open.id),
@@ -377,7 +378,8 @@ impl CheckpointSave<'_> {
         }
     }
 
-    /// Returns the gate's expiry if it lies ahead. A step that asks again after its expiry waits for people only.
+    /// Returns the gate's expiry if it is in the future. After the expiry, a step that asks again waits only for
+    /// people.
     fn next_expiry(&self, spec: &GateSpec) -> Option<Timestamp> {
         spec.expires.filter(|at| *at > self.now)
     }

@@ -424,7 +424,7 @@ fn reservation(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
     }
 }
 
-/// Leaves a run of `REPO` as if the server had crashed during a call that holds two dollars.
+/// Leaves a run of `REPO` as if the server had crashed during a call for which two dollars are reserved.
 async fn crash_during_call(root: &Path) {
     let store = open(root);
     store.start_run(new_run(REPO, 1)).await.unwrap();

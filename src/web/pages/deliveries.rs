@@ -31,7 +31,8 @@ struct DeliveryTableRow {
     /// Current name of the repository, if known.
     repository: String,
     age: String,
-    /// Id as a URL path segment. GitHub's ids are harmless, but anybody who knows the secret may have made up others.
+    /// Delivery id, encoded as a URL path segment. GitHub's ids need no encoding, but anybody who knows the webhook
+    /// secret can send other ids.
     path: String,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct PagesContext {
 
 type PagesState = axum::extract::State<Arc<PagesContext>>;
 
-/// Returns every page, stream and form. All of them require a session, and so does any other path.
+/// Returns every page, stream and form. These routes require a session, and so does any unknown path.
 fn page_routes() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
     vec![
         ("/", get(runs::page)),
@@ -67,7 +67,7 @@ fn page_routes() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
     ]
 }
 
-/// Returns the paths of the table, for tests that request each of them.
+/// Returns the paths of all pages, streams and forms, for tests that request each of them.
 pub fn paths() -> Vec<&'static str> {
     page_routes().into_iter().map(|(path, _)| path).collect()
 }
@@ -122,7 +122,7 @@ fn render_page(template: &impl Template) -> OperatorPageResult {
 enum OperatorPageError {
     Missing,
     Refused(StatusCode, String),
-    /// Internal error with its details for the log; the page only says that there was one.
+    /// Internal error with its details for the log; the page says only that an error occurred.
     Broken(String),
 }
 
@@ -175,7 +175,7 @@ impl From<askama::Error> for OperatorPageError {
     }
 }
 
-/// Maps the control socket's errors: its refusals are sentences for users, server errors go to the log.
+/// Converts the control socket's errors. Refusals become sentences for users; server errors go to the log.
 impl From<ControlError> for OperatorPageError {
     fn from(ControlError(status, why): ControlError) -> Self {
         if status.is_server_error() { Self::Broken(why) } else { Self::Refused(status, why) }

@@ -20,7 +20,7 @@ struct ModelsPage {
     roles: Vec<ModelReadiness>,
     pools: Vec<PoolTableRow>,
     resting: Vec<ActiveCooldown>,
-    /// Age and failure.
+    /// Last failures, each with its age.
     failures: Vec<(String, LastFailure)>,
     keys: Vec<GeminiKeyTableRow>,
 }

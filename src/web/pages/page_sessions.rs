@@ -1,8 +1,8 @@
 //! Sessions of the pages. `countersign open` prints a single-use link, which opens a session; a cookie identifies the
 //! session.
 //!
-//! The cookie alone does not allow changes. The session must be one for acting, the request must come from one of our
-//! pages, and it must carry a form token that only such a page knows.
+//! The cookie alone does not allow changes. The session must have permission to act, the request must come from one of
+//! our pages, and it must carry a form token that only our pages know.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -105,7 +105,7 @@ pub(super) struct PageSession {
     pub(super) paused: bool,
 }
 
-/// Requires a session; for requests that change something, also permission to act and a form from our own pages.
+/// Requires a session. Requests that change something also require permission to act and a form from our own pages.
 pub(super) async fn require_session(
     State(pages): PagesState,
     Extension(name): Extension<PageHost>,
@@ -185,7 +185,8 @@ fn check_origin(name: &PageHost, headers: &HeaderMap) -> Result<(), &'static str
     if from.eq_ignore_ascii_case(&name.origin) { Ok(()) } else { Err(why) }
 }
 
-/// Returns the response without a session: how to get one for a local name, a plain 404 for the public name.
+/// Returns the response to a request without a session. For a local name it says how to get a session; for the public
+/// name it is a plain 404.
 fn no_session_response(name: &PageHost, headers: &HeaderMap) -> Response {
     let mut answer = if name.public {
         (StatusCode::NOT_FOUND, "Not found.\n").into_response()

@@ -99,7 +99,7 @@ pub(super) async fn page(
     })
 }
 
-/// Returns the recurring findings that a drafter of each workflow would get in its prompt.
+/// Returns, for each workflow, the recurring findings that a drafter would get in its prompt.
 async fn lesson_texts(
     pages: &PagesContext,
     id: RepoId,
@@ -128,7 +128,7 @@ async fn latest_context(
     Ok(context.map(|context| LatestContext { run, at, report: context.report }))
 }
 
-/// Ignores read errors if the page already shows a notice that the database is damaged.
+/// Returns the default value instead of a read error if the page already shows a notice that the database is damaged.
 fn default_if_damaged<V: Default>(
     damaged: bool,
     read: Result<V, OperatorPageError>,

@@ -340,7 +340,7 @@ fn gate_item(gate: &GateHistory) -> VisitItem {
     }
 }
 
-/// Returns the time something took, or has taken so far.
+/// Returns the time between `from` and `to`, or until `now` if `to` is `None`.
 fn duration_text(from: Timestamp, to: Option<Timestamp>, now: Timestamp) -> String {
     let seconds = to.unwrap_or(now).since(from).as_secs_f64();
     let text = match seconds {

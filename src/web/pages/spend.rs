@@ -1,4 +1,4 @@
-//! Spend on models: billed amounts, amounts held for calls, and the list price of what subscriptions cover.
+//! Spend on models: billed amounts, amounts reserved for calls, and the list price of calls that subscriptions cover.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 

@@ -23,7 +23,7 @@ pub(super) struct GraphDrawing {
     pub(super) arrows: Vec<StepArrow>,
 }
 
-/// A step with its position.
+/// A step and its position.
 pub(super) struct StepBox {
     pub(super) x: usize,
     pub(super) y: usize,
@@ -161,7 +161,7 @@ pub(super) struct SpendBar {
     pub(super) x: usize,
     pub(super) day: String,
     pub(super) spent: Spending,
-    /// Heights: billed plus held amounts, and the list price stacked on top.
+    /// Height of the billed plus reserved amounts. The bar for the list price is stacked on top.
     pub(super) counted: usize,
     pub(super) notional: usize,
 }

@@ -1,7 +1,7 @@
 //! Adversarial tests: the reviewer's model writes tests against the code, and the workflow runs them.
 //!
 //! A test that fails becomes a finding. The drafter fixes the code or gives a reason, which the next review judges. A
-//! test that passes joins the change's tests and is locked.
+//! test that passes is added to the change's tests and locked.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,28 +32,28 @@ use crate::{
     types::Hash,
 };
 
-/// Background text kind of the failing tests.
+/// Background text kind for the failing tests.
 const FAILING_TESTS: &str = "adversarial-tests";
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct AdversarialResults {
-    /// Name of the model, as its response gave it.
+    /// Name of the model that wrote the tests, as its response gave it.
     by: String,
-    /// Our sentence on why there are no tests.
+    /// Reason why there are no tests, as a sentence by us.
     not_tried: Option<String>,
-    /// Document that the tests were last run with.
+    /// Version of the change that the tests were last run with.
     #[serde(default)]
     of: Option<Hash>,
     /// Tests that did not run yet.
     new: Vec<AdversarialTestFile>,
-    /// Tests that joined the change, by path and requirement.
+    /// Tests added to the change, by path and requirement.
     joined: Vec<(String, String)>,
-    /// Tests that failed in their last run, with their findings.
+    /// Tests that failed in their last run, each with its finding.
     failing: Vec<(String, AdversarialTestFile)>,
     /// Failing tests that could not run with the newest version, by path and reason; their findings stay open.
     #[serde(default)]
     unclear: Vec<(String, String)>,
-    /// Tests left out, by path and reason; and the number of tests beyond the limit.
+    /// Tests left out, by path and reason. `beyond` is the number of tests beyond the limit.
     left_out: Vec<(String, String)>,
     beyond: usize,
 }
@@ -64,7 +64,7 @@ impl AdversarialResults {
         self.not_tried.is_some()
     }
 
-    /// Paths of the files that the reviewer's model wrote.
+    /// Paths of the added test files that the reviewer's model wrote.
     pub(super) fn joined_paths(&self) -> impl Iterator<Item = &str> {
         self.joined.iter().map(|(path, _)| path.as_str())
     }
@@ -111,7 +111,7 @@ impl AdversarialResults {
     }
 }
 
-/// Has the tests written, once per run.
+/// Has the reviewer's model write the tests, once per run.
 pub(super) async fn write_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -151,7 +151,8 @@ pub(super) async fn write_tests(
     Ok(StepResult::Pass)
 }
 
-/// Returns why a test cannot join the change, as the end of a sentence. The rules for all tests of a change apply.
+/// Returns why a test cannot be added to the change, as the end of a sentence. The rules for all tests of a change
+/// apply.
 fn refusal_reason(
     test: &AdversarialTestFile,
     before: &str,

@@ -1,4 +1,4 @@
-//! The document of `implement`: the text format of a change, its evidence, and its published files.
+//! The document of `implement`: the format of a change, its evidence, and its published files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,11 +35,11 @@ use crate::{
 use super::{adversarial::AdversarialResults, replay::BaseReplay};
 use crate::workflows::issue;
 
-/// Artifacts that the change builds on.
+/// Kind of the artifact with the approved spec; `DESIGN` is that of the design.
 pub(super) const SPEC: &str = "spec";
 const DESIGN: &str = "lld";
 
-/// Background text of the locked tests, for the drafter of the code.
+/// Background text kind for the locked tests, shown to the drafter of the code.
 pub(super) const LOCKED_TESTS: &str = "locked-tests";
 pub(super) const LOCKED_HEADING: &str =
     "The tests, which are locked: they were seen to fail, and the code is to make them pass";
@@ -50,17 +50,17 @@ const MOST_LINES_FOR_MODELS: usize = 40;
 /// Maximum uncovered lines listed for people.
 const MOST_LINES_FOR_PEOPLE: usize = 5;
 
-/// The change with everything that a step needs.
+/// The change document, with everything else that a step needs.
 #[derive(Default)]
 pub(super) struct ChangeDocument {
-    /// The approved spec; empty before it was loaded.
+    /// The approved spec; empty until it is loaded.
     spec: String,
     design: String,
-    /// The text with the locked tests.
+    /// Version of the change with the locked tests.
     locked: Option<String>,
-    /// Contents at the base commit of the files in the spec.
+    /// Contents, at the base commit, of the files that the spec lists.
     pub(super) files: BTreeMap<String, String>,
-    /// Test runs and proofs that make up the evidence.
+    /// Test run before the change. The next fields are the other test runs and proofs that make up the evidence.
     pub(super) before: Option<RecordedTestRun>,
     pub(super) red: Option<RedProof>,
     pub(super) green: Option<GreenProof>,
@@ -79,7 +79,7 @@ pub(super) struct ChangeDocument {
     mends: bool,
     /// Exceptions that people granted.
     leaves: Vec<Exception>,
-    /// Files allowed in addition to those of the spec.
+    /// Files allowed in addition to those that the spec lists.
     besides: Vec<String>,
 }
 
@@ -148,17 +148,17 @@ impl ChangeDocument {
         if self.locked.is_some() { ChangeSection::Code } else { ChangeSection::Tests }
     }
 
-    /// Returns the files that replace those of the base commit in the text's test runs.
+    /// Returns the files that replace those of the base commit when the tests of the version `text` run.
     pub(super) fn overlay(&self, text: &str) -> Result<FileOverlay, Vec<DocumentMistake>> {
         change::apply(&change::parse(text), &self.files).map(change::overlay_files)
     }
 
-    /// Like [`overlay`](Self::overlay), for a text that was tried before, so that an error is our bug.
+    /// Like [`overlay`](Self::overlay), for a version that was tested before, so that an error is our bug.
     pub(super) fn tried_overlay(&self, text: &str) -> Result<FileOverlay, StepError> {
         self.overlay(text).map_err(tried_change_error)
     }
 
-    /// Whether the text's tests are byte for byte the locked ones.
+    /// Whether the tests in the version `text` are byte for byte the locked ones.
     pub(super) fn has_locked_tests(&self, text: &str) -> bool {
         change::tests_section(text) == self.locked.as_deref().and_then(change::tests_section)
     }
@@ -167,7 +167,8 @@ impl ChangeDocument {
         spec::parse(&self.spec)
     }
 
-    /// The files and tests that the change may contain now: by the spec, by exceptions, and tests that joined.
+    /// Returns the files and tests that the change may contain now: those from the spec, from exceptions, and the added
+    /// adversarial tests.
     pub(super) fn allowed(&self) -> ChangeScope {
         let allowed =
             ChangeScope::from_spec(&self.spec(), self.current_part()).with_files(&self.besides, &self.files);
@@ -201,7 +202,8 @@ impl ChangeDocument {
         before.chain(self.green.iter().flat_map(|green| &green.locked)).cloned().collect()
     }
 
-    /// Returns why a file proves nothing through a test of this name; `None` if that is unknown.
+    /// Returns why a file cannot prove anything through the test with this name, for example because that test asserts
+    /// nothing. Returns `None` if no reason is found or the language is not supported.
     pub(super) fn vacuous_reason(&self, path: &str, text: &str, name: &str) -> Option<String> {
         let tests = codebase::audit_tests(Language::from_path(path), text)?;
         // The file's own name for the test is not repeated: it is untrusted text.
@@ -209,7 +211,7 @@ impl ChangeDocument {
         hollow.or_else(|| (!tests.contains_name(name)).then(|| "it has no test of its name".to_owned()))
     }
 
-    /// Stubs of the declarations in design and spec, as far as they compile before the code is written.
+    /// Returns stubs of the declarations in design and spec, as far as they compile before the code is written.
     pub(super) fn stubs(&self) -> FileOverlay {
         let spec = self.spec();
         let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
@@ -221,7 +223,7 @@ impl ChangeDocument {
         ))
     }
 
-    /// Checks that the spec still fits the code. Otherwise no change could be right, so none is paid for.
+    /// Checks that the spec still fits the code. Otherwise no change could be right, so we call no model.
     pub(super) fn require_spec_fits(&self, issue: IssueNo, tree: &TreeIndex) -> Result<(), StepError> {
         let mistakes = spec::check(&self.spec, issue, tree);
         if let Some(mistake) = mistakes.iter().find(|m| m.is_error() && m.rule.starts_with("files.")) {
@@ -236,7 +238,7 @@ impl ChangeDocument {
         }
     }
 
-    /// Checks that the runner can address each test of the spec. Otherwise none could be seen to fail.
+    /// Checks that the runner can address each test of the spec. Otherwise we could not see whether that test fails.
     pub(super) fn require_addressable_tests(&self, ran: &RecordedTestRun) -> Result<(), StepError> {
         ran.unreachable_test(&self.spec()).map_or(Ok(()), |why| Err(unbuildable_spec_error(&why)))
     }
@@ -271,7 +273,7 @@ impl ChangeDocument {
         unfetched_note(self.files_to_change().iter().map(String::as_str))
     }
 
-    /// Adds a note on unfetched dependencies to an error, because they may explain it.
+    /// Adds a note on unfetched dependencies to an error, because missing dependencies may explain the error.
     pub(super) fn with_unfetched_note(&self, why: StepError) -> StepError {
         match (why, self.unfetched_note()) {
             (StepError::User(why), Some(note)) => StepError::User(format!("{why} {note}.")),
@@ -308,7 +310,7 @@ impl ChangeDocument {
         evidence
     }
 
-    /// Evidence plus the parts that people must handle themselves.
+    /// Returns the evidence plus the parts of the change that people must handle themselves.
     fn evidence_for_people(&self, text: &str) -> TestEvidence {
         let mut evidence = self.evidence();
         let shown = |path: &str| format!("`{}`", sanitize_line(path).replace('`', "'"));
@@ -326,7 +328,7 @@ impl ChangeDocument {
         evidence
     }
 
-    /// Pushed files that the text does not change; the push restores them to the base commit.
+    /// Returns pushed files that the version `text` does not change; the push restores them to the base commit.
     fn restored_paths(&self, text: &str) -> impl Iterator<Item = &String> {
         let paths = change::file_paths(text);
         self.pushed.iter().filter(move |path| !paths.contains(path))

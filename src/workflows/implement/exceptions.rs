@@ -1,5 +1,5 @@
-//! Exceptions for `implement`: files that the spec does not list, and other tests than the locked ones. The drafter may
-//! write them, and if no version passes without them, people are asked.
+//! Exceptions for `implement`: files that the spec does not list, and tests that replace the locked ones. The drafter
+//! may write both. If no version passes without them, people are asked.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,8 @@ use crate::{
     types::Hash,
 };
 
-/// A pending replacement of the locked tests: the old lock, the code that needs the new tests, and why no code passed.
+/// A pending replacement of the locked tests: the old lock, the code that needs the new tests, and why no code passed
+/// the old ones.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct TestUnlock {
     locked: Hash,
@@ -21,7 +22,7 @@ pub(super) struct TestUnlock {
     why: String,
 }
 
-/// Stores the tests with which this draft replaces locked ones, if any. Adversarial tests are not part of that; they
+/// Stores the tests with which this draft replaces locked ones, if any. Adversarial tests are left out, because they
 /// are written again after a new lock.
 pub(super) async fn find_other_tests(
     s: &mut ImplementRunState,
@@ -63,7 +64,8 @@ pub(super) async fn check_draft(
     stage::request_exception(&mut s.stage, v, ExceptionRequest::Scope(paths)).await
 }
 
-/// Handles a last draft that does not pass the locked tests. If its drafter wrote other tests, these are proven next.
+/// Handles the failure of the last allowed draft with the locked tests. If its drafter wrote replacement tests, the
+/// workflow proves them next.
 pub(super) fn unlock_tests(
     s: &mut ImplementRunState,
     came: Result<StepResult, StepError>,
@@ -83,8 +85,8 @@ pub(super) fn unlock_tests(
     Ok(StepResult::NeedsException)
 }
 
-/// Settles a test step. Replacement tests are never drafted again: people are asked about the tests that belong to this
-/// code.
+/// Turns a redraft of replacement tests into an error, because they are never drafted again. Returns any other result
+/// of a test step unchanged.
 pub(super) fn settle_proof(
     s: &ImplementRunState,
     came: Result<StepResult, StepError>,

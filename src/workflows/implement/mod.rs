@@ -1,9 +1,9 @@
 //! `implement`: from an approved spec to a pull request with tests and code.
 //!
-//! The tests come first. They must fail in the sandbox without the code, and are locked then. Next comes the code,
-//! until they pass. Tests and code are one text, the change, which is reviewed and approved as a whole and pushed only
-//! then. So nothing executable leaves the server before a person has seen it. CI results and people's comments send the
-//! change back to the drafter until it is merged. [`ImplementWorkflow::GRAPH`] lists all transitions.
+//! The tests come first. They must fail in the sandbox without the code; then they are locked. The code comes next, and
+//! is drafted until the tests pass. Tests and code are one document, the change. It is reviewed and approved as a whole
+//! and pushed only then, so nothing executable leaves the server before a person has seen it. CI results and people's
+//! comments send the change back to the drafter until it is merged. [`ImplementWorkflow::GRAPH`] lists all transitions.
 
 mod adversarial;
 mod change_document;
@@ -47,7 +47,7 @@ use crate::{
 /// The workflow.
 pub struct ImplementWorkflow;
 
-/// Names of its settings and their defaults.
+/// Names and defaults of the workflow's settings.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     makes_code: true,
     looks: true,
@@ -112,9 +112,9 @@ impl WorkflowStep for ImplementStep {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ImplementRunState {
     stage: StageState,
-    /// The text whose tests were seen to fail; its tests cannot change any more.
+    /// Version of the change whose tests were seen to fail; its tests cannot change any more.
     locked: Option<Hash>,
-    /// The text with the tests with which the code's drafter replaced the locked ones.
+    /// Version with the tests by which the code's drafter replaced the locked ones.
     #[serde(default)]
     others: Option<Hash>,
     /// Set while replacement tests are being proven.
@@ -122,36 +122,38 @@ pub struct ImplementRunState {
     unlocked: Option<TestUnlock>,
     /// Test run on the base commit, before any change. All runs use that commit.
     before: Option<Hash>,
-    /// Red proofs, by the text they are about.
+    /// Red proofs, each after the version of the change that it is about.
     reds: Vec<(Hash, Hash)>,
     /// Number of reviews that sent the tests back.
     objections: u32,
-    /// Green proofs, by the text they are about. An earlier text may become the current one again.
+    /// Green proofs, each after the version that it is about. An earlier version may become the current one again.
     greens: Vec<(Hash, Hash)>,
-    /// Coverage of a text that passed its tests, by that text.
+    /// Version that passed its tests, and its coverage.
     #[serde(default)]
     covered: Option<(Hash, Hash)>,
-    /// The repository's own checks; complaints by text and check; number of times the drafter was told.
+    /// Result of the repository's own checks. `complaints` has the complaints by version and check; `told` is how often
+    /// the drafter was told.
     #[serde(default)]
     lines: Option<Hash>,
     #[serde(default)]
     complaints: Vec<(Hash, RepositoryCheckKind, bool)>,
     #[serde(default)]
     told: u32,
-    /// Adversarial tests, and the text they were last run with.
+    /// Adversarial tests; `attacked` is the version they were last run with.
     #[serde(default)]
     adversary: Option<Hash>,
     #[serde(default)]
     attacked: Option<Hash>,
-    /// The text with the tests that joined last, and its green proof.
+    /// Version with the adversarial tests added last, and its green proof.
     #[serde(default)]
     joined: Option<(Hash, Hash)>,
-    /// Mutation check, by the text it is about.
+    /// Version that the mutation check is about, and the check's result.
     bite: Option<(Hash, Hash)>,
-    /// Test run on a newer base commit, by the text it is about.
+    /// Version that was tested on a newer base commit, and the result.
     #[serde(default)]
     replayed: Option<(Hash, Hash)>,
-    /// Files pushed by this and earlier runs of the issue. If a later text does not change one, the push restores it.
+    /// Files pushed by this and earlier runs of the issue. If a later version does not change one of them, the push
+    /// restores that file.
     #[serde(default)]
     pushed: BTreeSet<String>,
 }
@@ -462,7 +464,7 @@ fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Opt
     })
 }
 
-/// Runs the existing tests before any paid call: if they cannot run, nothing can be proven.
+/// Runs the existing tests before any paid call, because nothing can be proven if they cannot run.
 async fn run_base_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -495,7 +497,7 @@ async fn run_base_tests(
     Ok(StepResult::Pass)
 }
 
-/// Runs the new tests without the code, twice: they must fail for the right reason.
+/// Runs the new tests without the code, twice. They must fail for the right reason.
 async fn prove_red(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -539,10 +541,10 @@ async fn prove_red(
     }
 }
 
-/// Maximum reviews that send the tests back. People see what the last review still objects to.
+/// Maximum reviews that send the tests back. People then see the objections that remain.
 const MOST_OBJECTIONS: u32 = 2;
 
-/// Has the tests reviewed, locks them unchanged, and moves on to the code.
+/// Has the tests reviewed, locks them unchanged, and continues with the code.
 async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let exit = stage::review_draft(&mut s.stage, v).await?;
     if let Some(unlocked) = s.unlocked.clone() {

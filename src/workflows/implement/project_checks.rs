@@ -14,13 +14,13 @@ use crate::{
 };
 
 /// Whether formatter and linter complaints may send the draft back. The drafter of the tests is told once, and the
-/// drafter of the code once. Later complaints block nothing: they may be about locked tests, and drafts are for what
-/// does not work.
+/// drafter of the code once. Later complaints block nothing, because they may be about locked tests and because drafts
+/// are meant to fix failures.
 pub(super) fn may_report_complaints(s: &ImplementRunState) -> bool {
     s.told == 0 && s.stage.may_draft()
 }
 
-/// Runs the step's checks with the change, unless they ran already.
+/// Runs the checks for this step with the change, unless they have run already.
 pub(super) async fn run_checks(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,

@@ -1,6 +1,6 @@
-//! The replay: if the default branch moved on without touching the change's files, the tests run once more on the new
-//! commit with the change applied. Nothing is drafted again, and the push is unchanged. The branch may move on again
-//! before the push or the merge.
+//! The replay. If the default branch has new commits that do not touch the change's files, the tests run once more on
+//! the newest commit with the change applied. Nothing is drafted again, and the push is unchanged. The branch may get
+//! further commits before the push or the merge.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::{
     types::{Oid, count},
 };
 
-/// Result of the change on a newer commit of the default branch.
+/// Result of testing the change on a newer commit of the default branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BaseReplay {
     branch: String,
@@ -67,9 +67,9 @@ impl BaseReplay {
     }
 }
 
-/// Runs the tests on the newest commit of the default branch. `None` if there is nothing new, or if both changed the
-/// same files; the gate shows that to people. `Err` with a step result while tests run, or if they fail after an
-/// earlier push.
+/// Runs the tests on the newest commit of the default branch. Returns `None` if the branch has no newer commit, or if
+/// newer commits change files that the change also changes; the gate shows that conflict to people. Returns `Err` with
+/// a step result while tests run, or if they fail after an earlier push.
 ///
 /// # Errors
 /// `User` if tests fail there and nothing was pushed yet.

@@ -18,7 +18,7 @@ use crate::{
     stage::StepResult,
 };
 
-/// Runs `work` on the base commit as a job; `None` while it runs, and the step waits.
+/// Runs `work` on the base commit as a job. Returns `None` while the job runs, so that the step waits.
 ///
 /// # Errors
 /// Those of `work`; `User` if no tests can run here.
@@ -50,7 +50,7 @@ where
     .await
 }
 
-/// The repository's check commands: those of its toolchain and its own end-to-end command.
+/// Returns the repository's check commands: those of its toolchain and its own end-to-end command.
 pub(super) fn check_lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, String)> {
     let profile = ToolchainProfile::detect(trial.snapshot.entries().iter().map(|entry| entry.path.as_str()));
     let of_kind = |(which, tool)| Some((which, profile.command_line(tool)?.to_owned()));
@@ -62,7 +62,7 @@ pub(super) fn check_lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, S
     kinds.chain(own).collect()
 }
 
-/// Makes the step look again later.
+/// Makes the step check again later whether the tests have ended.
 pub(super) fn wait_for_tests(cx: &StepContext) -> StepResult {
     StepResult::Wait {
         until: cx.clock().now().plus(limits::JOB_POLL_INTERVAL),

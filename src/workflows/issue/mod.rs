@@ -1,9 +1,9 @@
-//! `issue`: turns a rough idea into an issue that one can build from. A second model family reviews it and a person
+//! `issue`: turns a rough idea into an issue that can be implemented. A second model family reviews it and a person
 //! accepts it.
 //!
 //! [`IssueWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the issue format in
 //! [`documents::issue`](crate::documents::issue), the checks before the first paid call in `preflight`. If the settings
-//! turn the review off, the gate comes after the draft, and a person's approval alone files the unreviewed issue.
+//! turn the review off, the gate comes after the draft, and a person's approval is enough to file the unreviewed issue.
 
 mod preflight;
 
@@ -31,13 +31,13 @@ use crate::{
 /// The workflow.
 pub struct IssueWorkflow;
 
-/// Names of its settings and its drafts' file name.
+/// Names of the workflow's settings, and the file name of its drafts.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     files_issue: true,
     ..WorkflowDefaults::for_document(IssueWorkflow::NAME, "issue-{issue}.md")
 };
 
-/// Artifacts that later stages take from this one.
+/// Artifacts that later stages take from an `issue` run.
 pub(super) const ISSUE_INPUTS: &[StageInput] = &[
     StageInput {
         kind: "brief",
@@ -163,7 +163,7 @@ impl Workflow<StepServices> for IssueWorkflow {
     }
 }
 
-/// Calls the model for a draft, repairs and checks its form. A mistake sends it back at once.
+/// Calls the model for a draft, then repairs and checks the draft's format. A mistake sends the draft back at once.
 async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     match stage::write_draft(s, v).await? {
         StepResult::Pass => {
@@ -174,7 +174,7 @@ async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult
     }
 }
 
-/// Maps a step's result to the next step. An issue that is not `reviewed` is filed right after its gate.
+/// Maps a step's result to the next step. Unless `reviewed`, an issue is filed right after its gate.
 fn next_step(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueStep> {
     let asks = if reviewed { IssueStep::VerdictGate } else { IssueStep::DraftGate };
     Some(match (at, exit) {

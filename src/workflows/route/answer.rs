@@ -1,4 +1,4 @@
-//! Answers a question about the code in one comment, or says why not.
+//! Answers a question about the code in one comment, or says why it is not answered.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     types::Timestamp,
 };
 
-/// Larger files are not shown to models, so they are not looked up.
+/// Maximum bytes of a file in which we look up places. Models are not shown larger files.
 const FILE_BYTES: u64 = 1 << 20;
 
 /// Minimum time between two answered questions of one person.
@@ -46,8 +46,8 @@ pub(super) async fn answer_question(
     }))
 }
 
-/// Whether the last of these questions, by read time, is answered. An answered question blocks those of the next hour,
-/// so of two concurrent questions only one is answered.
+/// Returns whether the last of these questions, ordered by read time, is answered. An answered question blocks those of
+/// the next hour, so of two concurrent questions only one is answered.
 fn is_due_for_answer(read_at: &[Timestamp]) -> bool {
     let mut last: Option<Timestamp> = None;
     let mut answered = true;
@@ -58,7 +58,7 @@ fn is_due_for_answer(read_at: &[Timestamp]) -> bool {
     answered
 }
 
-/// Builds the answer with links to those of its places that exist at the commit.
+/// Builds the answer. Places in the code become links if they exist at the commit.
 async fn answer_card(cx: &StepContext, base: &BaseCommit, said: CodeAnswer) -> Result<AnswerCard, StepError> {
     let desk = cx.tools();
     let (snapshot, name) = (desk.snapshot(cx, base).await?, desk.repository(cx).await?.name().clone());

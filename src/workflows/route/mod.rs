@@ -1,8 +1,8 @@
 //! `route`: finds the workflow that a free-text request asks for.
 //!
-//! It is a run like any other: its calls are recorded and capped, a crash pays for nothing twice, and the inbox does
-//! not wait for a model. It makes no document. Its last step starts a run of another workflow, with the permissions of
-//! the person who asked, or tells people what they can write.
+//! This is a run like any other: its calls are recorded and capped, a crash pays for nothing twice, and the inbox does
+//! not wait for a model. It makes no document. Its last step either starts a run of another workflow, with the
+//! permissions of the person who asked, or tells people what they can write.
 
 mod answer;
 mod read;
@@ -32,14 +32,15 @@ use crate::{
 /// The workflow.
 pub struct RouteWorkflow;
 
-/// Names of its settings.
+/// Names of the workflow's settings.
 pub(super) const TABLE: WorkflowDefaults =
     WorkflowDefaults { routes: true, ..WorkflowDefaults::for_document(RouteWorkflow::NAME, "") };
 
 /// Time for which a decision is reused for the same words.
 const DECISION_LIFETIME: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
-/// Cost alert thresholds in micro-dollars: one call, and the mean of the last [`MEAN_SAMPLE`] requests.
+/// Cost of one call in micro-dollars that alerts the operator. `MEAN_ALERT_MICROUSD` applies to the mean of the last
+/// [`MEAN_SAMPLE`] requests.
 pub const CALL_ALERT_MICROUSD: u64 = 10_000;
 pub const MEAN_ALERT_MICROUSD: u64 = 5_000;
 pub const MEAN_SAMPLE: u32 = 100;
@@ -71,15 +72,15 @@ pub struct RouteRunState {
     policy: Option<Policy>,
     title: String,
     labels: Vec<String>,
-    /// Stored texts: the issue's body, and the visible part of the request.
+    /// Stored text of the issue's body; `request` is the visible part of the request.
     body: Option<Hash>,
     request: Option<Hash>,
-    /// The issue, and the commit that a question is about.
+    /// The issue that a question is about; `base` is the commit.
     #[serde(default)]
     issue: Option<IssueSnapshot>,
     #[serde(default)]
     base: Option<BaseCommit>,
-    /// Stored skills as JSON; they are long with all their advice.
+    /// Stored skills as JSON, kept outside the state because they are long.
     catalog: Option<Hash>,
     /// The loaded skills while a step runs.
     #[serde(skip)]
@@ -88,7 +89,7 @@ pub struct RouteRunState {
     chosen: Option<RouteChoice>,
 }
 
-/// The routing decision and what follows from it.
+/// The routing decision and the action that follows from it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RouteChoice {
     decision: RoutingDecision,
@@ -161,7 +162,7 @@ fn other_workflows() -> impl Iterator<Item = (&'static str, &'static CommandSpec
     others.filter_map(|workflow| Some((workflow.name(), workflow.commands().first()?)))
 }
 
-/// Decides and records the decision; a later comment with the same words reuses it.
+/// Chooses a workflow and records the decision; a later comment with the same words reuses it.
 async fn choose_workflow(
     s: &mut RouteRunState,
     cx: &StepContext,
@@ -285,7 +286,7 @@ async fn load_skills(s: &RouteRunState, cx: &StepContext) -> Result<Vec<Skill>, 
     serde_json::from_str(&text).map_err(|error| StepError::Bug(error.into()))
 }
 
-/// Starts the chosen workflow, or says what people can write.
+/// Starts the chosen workflow, or tells people what they can write.
 async fn begin_chosen(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<RouteStep>, StepError> {
     s.skills = load_skills(s, cx).await?;
     let chosen = require_state(&s.chosen)?.clone();
@@ -320,7 +321,7 @@ enum RouteStart {
     Not(ConflictingRun),
 }
 
-/// A run of the issue that somebody started by a command.
+/// A run of the issue that somebody started with a command.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct ConflictingRun {
     workflow: String,
@@ -339,7 +340,7 @@ impl ConflictingRun {
 }
 
 /// Finds a run that blocks this request: a live run of the issue, or one that was started after the request was
-/// written. A model takes time, and an explicit command wins.
+/// written. A model call takes time, so a command given meanwhile wins over the request.
 async fn find_conflicting_run(cx: &StepContext) -> Result<Option<ConflictingRun>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
     let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
@@ -418,7 +419,7 @@ async fn begin_workflow(
     Ok(format!("{} ({:.2}): {workflow} as {run}", skill.name, f32::from(chosen.decision.confidence) / 1000.0))
 }
 
-/// The request as the drafter sees it.
+/// Returns the request in the form that the drafter sees.
 fn request_text(skill: &Skill, words: &str) -> String {
     let mut text = format!("{words}\n\nIt was read as a request of the kind {}. ", skill.name);
     let list = |rows: &[String]| rows.iter().map(|row| format!("\n- {row}")).collect::<String>();

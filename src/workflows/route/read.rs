@@ -20,10 +20,10 @@ use crate::{
     types::{Hash, count},
 };
 
-/// Stored lead of a decision that offered people a choice.
+/// Stored action of a decision that offered people a choice.
 const OFFER: &str = "offer";
 
-/// Maximum unusable files listed by name; more are counted.
+/// Maximum unusable files listed by name; further ones are only counted.
 const MOST_FAULTS: usize = 10;
 
 pub(super) async fn read_request(
@@ -80,8 +80,9 @@ pub(super) async fn read_request(
     Ok(Transition::Go(RouteStep::Choose))
 }
 
-/// Finds this person's open request on the issue: the newest one, if it offered a choice, is recent, and no run started
-/// since. Nobody can answer for another person, because the answer would start a run with that person's permissions.
+/// Finds this person's open request on the issue. The newest request is open if it offered a choice, is recent, and no
+/// run started since. Nobody can answer for another person, because the answer would start a run with that person's
+/// permissions.
 async fn find_open_request(cx: &StepContext) -> Result<Option<Hash>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
     let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
@@ -95,7 +96,7 @@ async fn find_open_request(cx: &StepContext) -> Result<Option<Hash>, StepError> 
     Ok(row.request.filter(|_| !begun))
 }
 
-/// Keeps the first faults and counts the rest, so that a folder full of them does not flood comment and log.
+/// Keeps the first faults and counts the rest, so that a folder full of faulty files does not flood comment and log.
 fn limit_faults(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
     let more = faults.len().saturating_sub(MOST_FAULTS);
     if more > 0 {

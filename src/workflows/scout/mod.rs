@@ -3,7 +3,7 @@
 //!
 //! [`ScoutWorkflow::GRAPH`] lists all transitions. Searching and reading is in `search`, the brief's format in
 //! [`documents::scout`](crate::documents::scout), the other steps' bodies in [`stage`]. Models see nothing of this
-//! repository except the issue, unless the settings allow it: the brief compares other people's work.
+//! repository except the issue, unless the settings allow more, because the brief compares other people's work.
 
 mod search;
 
@@ -32,13 +32,13 @@ use crate::{
 /// The workflow.
 pub struct ScoutWorkflow;
 
-/// Names of its settings and their defaults.
+/// Names and defaults of the workflow's settings.
 pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     searches: true,
     ..WorkflowDefaults::for_document(ScoutWorkflow::NAME, "docs/scout/{slug}-{issue}.md")
 };
 
-/// Number of steps from a search to the question for further searches.
+/// Number of steps from a search to the model call that asks for further searches.
 const STEPS_PER_SEARCH: u64 = 3;
 
 /// The steps.
@@ -83,7 +83,7 @@ pub struct ScoutRunState {
     /// Search terms that found each source.
     #[serde(default)]
     words: Vec<scout::SearchTerms>,
-    /// Each source's own description, and the home page it names.
+    /// Each source's own description; `homes` has the home pages that the sources name.
     #[serde(default)]
     abouts: Vec<String>,
     #[serde(default)]
@@ -91,7 +91,7 @@ pub struct ScoutRunState {
     /// Whether a model planned the searches.
     #[serde(default)]
     planned: bool,
-    /// All searches made; `first` is their number before anything was read.
+    /// All searches made; `first` is the number of searches made before anything was read.
     #[serde(default)]
     searched: Vec<scout::SearchTerms>,
     #[serde(default)]
@@ -99,12 +99,12 @@ pub struct ScoutRunState {
     /// Searches to make next.
     #[serde(default)]
     further: Vec<scout::SearchTerms>,
-    /// Number of further search rounds, and of sources found before the last one.
+    /// Number of further search rounds; `before` is the number of sources found before the last round.
     #[serde(default)]
     deeper: u8,
     #[serde(default)]
     before: usize,
-    /// Pages read outside GitHub.
+    /// URLs of the pages read outside GitHub.
     #[serde(default)]
     pages: Vec<String>,
 }
@@ -210,7 +210,7 @@ pub fn slug(args: &str, title: &str) -> String {
     search::slug(&search::topic(args, title))
 }
 
-/// Reads the sources once, and the current head of this repository; its code only if the settings allow that.
+/// Loads the sources once, and the current head of this repository. Loads its code only if the settings allow that.
 async fn load(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     if s.stage.is_fresh() {
         search::read_found(s, v).await?;

@@ -1,6 +1,6 @@
-//! S1 and S2: plans searches, searches GitHub, and reads what it finds. A model may plan the searches in plain words;
-//! otherwise the topic's words are used. Texts read are untrusted: only their visible part, between fences, and within
-//! a token limit.
+//! S1 and S2: plans searches, searches GitHub, and reads the results. A model may plan the searches in plain words;
+//! otherwise the topic's words are used. Fetched text is untrusted: models get only its visible part, between fences,
+//! and within a token limit.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -24,11 +24,11 @@ use crate::{
     types::{Hash, Role, Timestamp},
 };
 
-/// Files read per repository in addition to its README.
+/// Number of files read per repository in addition to its README.
 const FILES_PER_SOURCE: u32 = 2;
 
-/// Maximum tokens of all texts together, by our estimate. Half of a source's share goes to its README, the rest to its
-/// files.
+/// Maximum tokens of all fetched texts together, by our estimate. Half of a source's share goes to its README, the rest
+/// to its files.
 const READ_TOKENS: usize = 30_000;
 
 /// Maximum characters of a path shown to the model.
@@ -39,7 +39,7 @@ const README_BYTES: usize = 400_000;
 
 const TOPIC_CHARS: usize = 200;
 
-/// Words that find too much or nothing.
+/// Words that are useless as search terms, because they match too much or nothing.
 const STOP_WORDS: &[&str] = &[
     "the", "and", "for", "with", "from", "into", "that", "this", "what", "how", "are", "our", "can", "add",
     "use", "make", "should", "when", "where", "there", "have", "not", "all", "any", "other", "others",
@@ -55,7 +55,7 @@ pub(super) fn topic(args: &str, title: &str) -> String {
 }
 
 /// Returns at most three searches, each with fewer words than the one before, because GitHub requires all words to
-/// match. Words are letters and digits only, so none is search syntax.
+/// match. Words contain only letters and digits, so they cannot be search syntax.
 pub(super) fn topic_queries(topic: &str) -> Vec<Vec<String>> {
     let telling = |word: &&str| word.chars().count() > 2 && !STOP_WORDS.contains(word);
     let topic = topic.to_lowercase();
@@ -137,8 +137,8 @@ pub(super) async fn plan_further_searches(s: &mut ScoutRunState, v: &StepVisit<'
     Ok(())
 }
 
-/// Searches for repositories. The results stay for the whole run: a brief is revised on the sources it was written
-/// from.
+/// Searches for repositories. The results stay the same for the whole run, because a brief is revised with the sources
+/// it was written from.
 pub(super) async fn search_repositories(
     s: &mut ScoutRunState,
     v: &StepVisit<'_>,
@@ -222,7 +222,7 @@ pub(super) async fn search_repositories(
     Ok(StepResult::Pass)
 }
 
-/// Maps a failed search to a step error; each kind of failure has its own sentence.
+/// Maps a failed search to a step error. Each type of failure has its own sentence.
 fn search_error(why: GitHubApiError, now: Timestamp) -> StepError {
     match why {
         GitHubApiError::RateLimited { until } => {
@@ -243,7 +243,7 @@ fn search_error(why: GitHubApiError, now: Timestamp) -> StepError {
 }
 
 /// Reads the README, the most relevant files and the home page of each new source. Texts read earlier are shortened, so
-/// that all together stay within the token limit.
+/// that all texts together stay within the token limit.
 pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -321,7 +321,7 @@ pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Resu
     Ok(StepResult::Pass)
 }
 
-/// Returns the pages named in the command, if its author has write access.
+/// Returns the pages named in the command, if the command's author has write access.
 fn named_pages(cx: &StepContext) -> Vec<String> {
     let trigger = &cx.run().trigger;
     // In a routed request, the words may be somebody else's.
@@ -342,8 +342,8 @@ fn find_page_urls(text: &str) -> Vec<String> {
     found
 }
 
-/// Reads the named pages and the home pages of the sources. Code fetches them: no model that has seen repository text
-/// chooses a request's target.
+/// Reads the named pages and the home pages of the sources. Code chooses the URLs, so that no model that has seen
+/// repository text can choose a request's target.
 async fn read_pages(
     s: &mut ScoutRunState,
     v: &StepVisit<'_>,

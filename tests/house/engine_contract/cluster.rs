@@ -30,7 +30,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Returns `None` if Postgres is not installed, which is printed.
+    /// Starts the nodes. Prints a note and returns `None` if Postgres is not installed.
     pub(super) fn new(many: usize) -> Option<Self> {
         let mut nodes = Self { address: database()?, homes: Vec::new(), stores: Vec::new() };
         for _ in 0..many {
@@ -40,7 +40,7 @@ impl Nodes {
         Some(nodes)
     }
 
-    /// Waits until each node has renewed its lease and made its first scan. It makes no other during the test.
+    /// Waits until each node has renewed its lease and made its first scan. No node scans again during the test.
     fn wait_for_first_scan(&self) {
         while self.stores.iter().any(|store| store.remote_changes() == 0) {
             thread::sleep(Duration::from_millis(5));

@@ -170,7 +170,8 @@ struct CuttingProxy {
     cut: Arc<AtomicUsize>,
 }
 
-/// Time of the cut: before COMMIT reaches the server, or after it but before the response.
+/// When [`CuttingProxy`] cuts the connection: not at all, before COMMIT reaches the server (`BEFORE`), or after it but
+/// before the response (`AFTER`).
 const NEVER: usize = 0;
 const BEFORE: usize = 1;
 const AFTER: usize = 2;
@@ -191,7 +192,7 @@ impl CuttingProxy {
         Self { address, cut }
     }
 
-    /// Cuts the next commit.
+    /// Cuts the connection at the next commit; `when` says on which side of the commit.
     fn cut_next(&self, when: usize) {
         self.cut.store(when, SeqCst);
     }

@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// A lease and the progress of its attempt.
+/// A lease and the progress of the attempt that uses it.
 struct Attempt {
     lease: RunLease,
     next: usize,
@@ -384,7 +384,7 @@ fn gate() -> GateSpec {
     }
 }
 
-/// Returns whether the checkpoint consumes the answer: moving on and reopening the gate do.
+/// Returns whether the checkpoint consumes the answer. Leaving the visit and reopening the gate both consume it.
 fn consumes_answer(left: &Checkpoint) -> bool {
     !matches!(left, Checkpoint::Wait { .. } | Checkpoint::Retry { .. } | Checkpoint::Park { .. })
 }

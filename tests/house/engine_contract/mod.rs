@@ -913,7 +913,7 @@ async fn repository_error_is_retried_after_a_backoff() {
     live.await.unwrap();
 }
 
-/// On one thread, a blocking wait for a file would stop all other tasks.
+/// The runtime has one thread, so a blocking wait for a file would stop all other tasks.
 #[tokio::test]
 async fn slow_opening_database_delays_no_other_repository() {
     let mut world = World::sqlite();
@@ -935,7 +935,7 @@ async fn slow_opening_database_delays_no_other_repository() {
     live.await.unwrap();
 }
 
-/// As in a server, where one task drives the listener, the intake and the engine loop.
+/// Both starts run in one task, as in a server, where one task drives the listener, the intake and the engine loop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_database_delays_no_other_repository() {
     let world = World::sqlite();

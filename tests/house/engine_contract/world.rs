@@ -79,7 +79,7 @@ pub(super) struct Toys {
     pub(super) events: Mutex<Vec<String>>,
     /// Reported halts.
     pub(super) halts: Mutex<Vec<RunHalt>>,
-    /// Number of halt reports that fail first.
+    /// Number of halt reports that fail before one succeeds.
     pub(super) failing_reports: AtomicU32,
     pub(super) long: Arc<LongJob>,
 }
@@ -472,7 +472,7 @@ impl World {
         Self::on(None)
     }
 
-    /// Returns `None` if Postgres is not installed, which is printed.
+    /// Creates a world on Postgres. Prints a note and returns `None` if Postgres is not installed.
     pub(super) fn postgres() -> Option<Self> {
         let address = postgres::database()?.into();
         let server = PostgresServer { address, lease: Duration::from_secs(30) };
@@ -649,7 +649,7 @@ impl World {
         self.engine().cancel(cancel).await.unwrap()
     }
 
-    /// Runs until a step waits for ever inside an effect, and drops everything there.
+    /// Runs until a step waits for ever inside an effect, then drops the engine in that state.
     pub(super) async fn tick_until_stuck(&self) {
         tokio::select! {
             _ = self.engine().tick() => panic!("nothing got stuck"),

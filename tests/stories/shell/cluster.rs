@@ -41,7 +41,7 @@ fn serve(config: &Path) -> Running {
     serving
 }
 
-/// Returns `None` if Postgres is not installed, which is printed.
+/// Starts a site on Postgres. Prints a note and returns `None` if Postgres is not installed.
 fn on_postgres() -> Option<Site> {
     let address = postgres::database()?;
     let site = Site::new();
@@ -66,7 +66,7 @@ fn approve(site: &mut Site, issue: &Url, page: &Page) {
     site.wait_for(issue, "lld: done");
 }
 
-/// Stops the servers and asserts that they end cleanly.
+/// Stops the servers and asserts that they exit cleanly.
 fn stop(servers: impl IntoIterator<Item = Running>) {
     for serving in servers {
         serving.signal(Signal::TERM);

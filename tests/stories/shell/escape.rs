@@ -35,7 +35,8 @@ fn chown_tree(user: u32, place: &Path) {
     }
 }
 
-/// Asserts that the program reaches nothing from a server of this user, or of the current one.
+/// Asserts that a hijacked model program reaches nothing outside its sandbox if the server runs as this user, or as the
+/// current user if `None`.
 fn assert_contained(user: Option<u32>) {
     let mut site = Site::new();
     let (own, page) = (site.directory().join("data/claude"), site.page());

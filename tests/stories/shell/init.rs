@@ -1,4 +1,4 @@
-//! `init` leads from the binary alone to the first gate.
+//! `init` leads from nothing but the binary to the first gate.
 
 use std::{
     fs,

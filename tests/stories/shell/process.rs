@@ -80,7 +80,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end; returns the exit code and the whole output.
+    /// Waits until the program exits; returns the exit code and the whole output.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let until = Instant::now() + PATIENCE;
         loop {

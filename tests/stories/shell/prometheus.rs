@@ -15,7 +15,8 @@ use super::{
     server::Site,
 };
 
-/// Path of Prometheus. If the variable is set, the test may not be skipped.
+/// Path of Prometheus, if it runs on this machine. The test may not be skipped if `COUNTERSIGN_TEST_PROMETHEUS` names
+/// the path.
 fn prometheus() -> Option<String> {
     let named = env::var("COUNTERSIGN_TEST_PROMETHEUS").ok();
     let program = named.clone().unwrap_or_else(|| "prometheus".to_owned());
@@ -69,7 +70,7 @@ fn prometheus_scrapes_the_server() {
     }
 }
 
-/// Test of the alert rule: one model always fails and one sometimes.
+/// Prometheus test of the alert rule: one model always fails and one sometimes.
 const FAILING: &str = r#"
 rule_files: [rules.yml]
 tests:

@@ -12,7 +12,7 @@ use super::{
     server::Site,
 };
 
-/// Transformation of a body in the relay.
+/// Function by which the relay transforms a body.
 type Quoting = fn(&str) -> String;
 
 struct Relay {
@@ -21,7 +21,7 @@ struct Relay {
     quoting: Arc<Mutex<Quoting>>,
 }
 
-/// Like smee's own server: the JSON unchanged, next to the headers.
+/// Returns the JSON unchanged, as smee's own server sends it next to the headers.
 fn unchanged(body: &str) -> String {
     format!("\"body\":{body}")
 }
@@ -95,7 +95,7 @@ fn serve(mut client: TcpStream, listeners: &Mutex<Vec<TcpStream>>, quoting: &Mut
     client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
 }
 
-/// An event longer than any delivery, without an end.
+/// An unfinished event that is longer than any delivery.
 fn endless() -> Vec<u8> {
     [b"data: ".to_vec(), vec![b'x'; 60_000_000]].concat()
 }

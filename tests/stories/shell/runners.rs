@@ -208,8 +208,8 @@ fn repository_command_runs_and_a_committed_report_is_ignored() {
     assert_eq!(lines, ["new: passed"]);
 }
 
-/// A repository's tool settings may name other hosts and programs. The tool asks only the registry of the lock file,
-/// which is not allowed either.
+/// A repository's tool settings may name other hosts and programs. The tool ignores them and contacts only the registry
+/// that the lock file names. That registry is not allowed here, so the error names its host.
 #[test]
 fn blocked_host_is_named() {
     let crates = "[[package]]\nname = \"a\"\nversion = \"0.1.0\"\ndependencies = [\"cfg-if-not\"]\n\n[[package]]\n\
@@ -284,7 +284,7 @@ fn blocked_host_is_named() {
     }
 }
 
-/// Paths and texts.
+/// Paths and contents of files.
 type Files = Vec<(String, String)>;
 
 /// An operator's key.

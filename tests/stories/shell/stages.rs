@@ -31,8 +31,8 @@ struct Stage {
     name: &'static str,
     /// Label set by maya, or her comment.
     starts: &'static str,
-    /// Workflow, role and number of the paid call after which the run is interrupted. `None`: the run is copied at
-    /// rest.
+    /// Workflow, role and number of the paid call after which the run is interrupted. `None` if the run is copied while
+    /// it waits.
     cut: Option<(&'static str, &'static str, u32)>,
     resumes_as: RunViewStatus,
 }

@@ -1,7 +1,7 @@
 //! Upgrades: data of an older version are copied before they are changed, and data of a newer version are refused.
 //!
-//! `fixtures/data-VERSION.tar.zst` is what a release left of a small world: the bot's and the hub's directories, with
-//! one run that ended, one at its gate and one in the middle of a step. The story
+//! `fixtures/data-VERSION.tar.zst` contains a small world as a release left it: the bot's and the hub's directories,
+//! with one run that ended, one at its gate and one in the middle of a step. The story
 //! [`data_of_this_version_resumes_in_the_middle_of_a_step`] writes the file if `UPDATE_STATES` is set and never
 //! rewrites it. Keys and secrets in it open nothing.
 
@@ -36,7 +36,7 @@ use crate::{
 /// Schema versions of main.db and of a repository's database whose last migrations [`make_older`] reverts.
 const NEWEST: [u32; 2] = [7, 8];
 
-/// Reverts the last migrations, so that the files look as the version before wrote them.
+/// Reverts the last migrations, so that the files look as if the previous version had written them.
 fn make_older(data: &Path, checkpoints: &Path) {
     let main = Connection::open(data.join("main.db")).unwrap();
     let padding = "INSERT INTO meta VALUES ('padding', hex(randomblob(1000000)))";
@@ -213,7 +213,7 @@ async fn newer_data_is_refused_with_the_way_to_downgrade() {
 struct WorldFile {
     known: Known,
     now: Timestamp,
-    /// Issues whose run has ended, is at its gate, and was interrupted.
+    /// Issue whose run has ended. `asking` is the issue of the run at its gate, `amid` that of the interrupted run.
     ended: IssueNo,
     asking: IssueNo,
     amid: IssueNo,
@@ -237,7 +237,7 @@ impl World {
         self.hub.branch_file(self.repo, &self.branch(), &file).unwrap()
     }
 
-    /// Copies hub and bot, as a kill would leave them, at the first commit after which `when` holds for the
+    /// Copies hub and bot, as a kill would leave them, at the first commit after which `when` returns true for the
     /// repository's database.
     pub(super) fn copy_when(
         &self,
@@ -272,8 +272,8 @@ impl World {
     }
 }
 
-/// Returns whether a run of this workflow is in the visit that paid its `nth` call of this role, with no open journal
-/// entry in that visit.
+/// Returns whether a run of this workflow is in the visit that paid its `nth` call of this role, without an open
+/// journal entry.
 pub(super) fn paid_amid(checkpoints: &Path, workflow: &str, role: &str, nth: u32) -> bool {
     let sql = "SELECT EXISTS (SELECT 1 FROM run JOIN call ON call.run = run.seq AND call.visit = run.visit
                    WHERE run.workflow = ?1 AND call.body ->> 'status' = 'done' AND call.body ->> 'role' = ?2

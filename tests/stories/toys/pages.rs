@@ -1,5 +1,5 @@
-//! `pages` is a document of several files, reviewed before a person approves. `patch` is the same for code: pushed
-//! once it is approved, and watched until it is merged.
+//! `pages` publishes a document of several files, which is reviewed before a person approves it. `patch` does the same
+//! with code, which is pushed once it is approved and watched until it is merged.
 
 use countersign::{
     commands::{CommandKind, CommandSpec},

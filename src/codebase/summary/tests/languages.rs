@@ -1,4 +1,4 @@
-//! Complete summary of a difficult sample in each language.
+//! Snapshots of the summary of a difficult sample in each language.
 
 use super::*;
 

@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 use super::*;
 use crate::limits;
 
-/// A difficult sample of each language.
+/// One difficult sample text per language.
 const FIXTURES: &[(Language, &str)] = &[
     (Language::Bash, include_str!("samples/install.sh")),
     (Language::C, include_str!("samples/node.c")),
@@ -72,7 +72,8 @@ pub(super) fn assert_exact(text: &str, summary: &Summary) {
     }
 }
 
-/// Whether a signature contains its item's name, or a later item of that name does: `struct { … } name;`.
+/// Returns whether a signature contains its item's name. Otherwise a later item must have that name, as in `struct { …
+/// } name;`.
 fn is_named(item: &CodeItem, items: &[&CodeItem]) -> bool {
     let contains_name = |item: &CodeItem| {
         item.name.split(|c: char| !c.is_alphanumeric() && c != '_').all(|word| item.signature.contains(word))
@@ -257,7 +258,7 @@ fn statements_with_many_names_stay_within_kept_bytes() {
     }
 }
 
-/// Each of these texts took minutes while the time was quadratic.
+/// Each of these texts took minutes when the time was quadratic.
 #[test]
 #[ignore = "takes long"]
 fn long_texts_take_linear_time() {

@@ -1,4 +1,4 @@
-//! Checks that the digest version changes when the digest of the same content does.
+//! Checks that the digest version changes when the digest of an unchanged text changes.
 
 use super::*;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     types::Hash,
 };
 
-/// Other inputs: settings, prose, and files excluded by content.
+/// Texts to digest in addition to the samples: settings, prose, and files excluded by content.
 const OTHERS: &[(Language, &str)] = &[
     (Language::Json, "{\n  \"name\": \"thing\",\n  \"scripts\": { \"test\": \"run\" }\n}\n"),
     (
@@ -30,7 +30,7 @@ const OTHERS: &[(Language, &str)] = &[
     (Language::Other, "a\0b"),
 ];
 
-/// Returns the grammars in `Cargo.lock` with their versions.
+/// Returns the names and versions of the grammars in `Cargo.lock`.
 fn grammars() -> impl Iterator<Item = &'static str> {
     let packages = include_str!("../../../../Cargo.lock").split("\n\n");
     packages.filter(|package| package.contains("name = \"tree-sitter"))

@@ -1,9 +1,9 @@
 //! Finds names in a design that should be in the repository but are not.
 //!
-//! A qualified name is doubtful if no file contains its last part; paths and imports are looked up. Names that the
-//! design declares are fine, and so are names that start with a name unknown here, because they belong to a dependency.
-//! A near miss of a real name is an error. Other unknown names are warnings for the reviewer, since a false error would
-//! send a good design back.
+//! A qualified name is doubtful if no file contains its last part. Paths and imports are looked up too. Names that the
+//! design declares are accepted, and so are qualified names whose first part is not defined in this repository, because
+//! they belong to a dependency. A name that nearly matches a real name is an error. Other unknown names are warnings
+//! for the reviewer, because a false error would send a good design back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,26 +14,25 @@ use crate::documents::{
     path_rules, quotable_path,
 };
 
-/// Maximum mistakes of one kind.
+/// Maximum mistakes reported per kind.
 const NAMED_MISTAKES: usize = 12;
 
-/// Maximum words that are looked up. `NAMED_BLOCKS` is the limit for code blocks. A look-up scans all files, which
-/// takes a millisecond in the largest repository.
+/// Maximum words that are looked up. Each look-up scans all files, which takes a millisecond in the largest repository.
 const NAMED_WORDS: usize = 2_000;
 const NAMED_BLOCKS: usize = 100;
 
-/// Maximum paths and unknown words that are compared with every path or name of the repository.
+/// Maximum unknown words, and paths, that are compared with every name or path of the repository to find a similar one.
 const NAMED_UNKNOWN: usize = 200;
 
 /// Words for the enclosing scope in code.
 const SELF_WORDS: [&str; 5] = ["Self", "crate", "self", "super", "this"];
 
-/// Reports paths, words and imports of this repository that do not exist.
+/// Reports paths, words and imports in a design that do not exist in the repository.
 pub fn check_names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
     check_names_in(SCHEMA, text, &parse(text), repository)
 }
 
-/// Reports the same for another kind of document.
+/// Like [`check_names`], for a document with another schema.
 pub(in crate::documents) fn check_names_in(
     schema: &DocumentSchema,
     text: &str,
@@ -62,23 +61,23 @@ struct DesignNameChecker<'a> {
     lld: &'a ParsedDesign,
     outline: &'a MarkdownOutline,
     repository: &'a dyn CodebaseLookup,
-    /// Words that the design declares in code or in a row of an added file.
+    /// Words that the design declares, in code or in the table rows of added files.
     declared_words: BTreeSet<&'a str>,
-    /// Words in sections about new code that no file contains.
+    /// Words in sections about new code that no file of the repository contains.
     new_words: BTreeSet<&'a str>,
 }
 
-/// A name with its qualifiers.
+/// A name with its qualifiers, such as `Store::open`.
 struct QualifiedName<'a> {
     text: &'a str,
     parts: Vec<&'a str>,
-    /// Code before and after the name.
+    /// Code before the name; `after` is the code after it.
     before: &'a str,
     after: &'a str,
 }
 
 impl<'a> DesignNameChecker<'a> {
-    /// Returns the number of the section at this offset.
+    /// Returns the number of the innermost section at this offset.
     fn section_number(&self, at: usize) -> &'a str {
         // Sections are in text order, so the last match is the innermost.
         let section = self.lld.sections.iter().rfind(|section| section.body.contains(&at));
@@ -89,8 +88,8 @@ impl<'a> DesignNameChecker<'a> {
         self.schema.section_title(self.section_number(at)).to_owned()
     }
 
-    /// Returns pieces of code with their offset and whether they are blocks. Tests and fixtures are left out: their
-    /// names are made up.
+    /// Returns the pieces of code, each with its offset and whether it is a block. Chapters about tests and fixtures
+    /// are left out, because their names are made up.
     fn code_pieces(&self) -> impl Iterator<Item = (&'a str, usize, bool)> {
         let blocks = self.outline.code_blocks.iter().take(NAMED_BLOCKS);
         let blocks = blocks.map(|block| (block.text.as_str(), block.range.start, true));
@@ -128,7 +127,7 @@ impl<'a> DesignNameChecker<'a> {
         self.new_words = unknown.collect();
     }
 
-    /// Reports files and folders that neither exist nor are added.
+    /// Reports files and folders that do not exist and that the design does not add.
     fn check_paths(&self) -> Vec<DocumentMistake> {
         let mut seen = BTreeSet::new();
         let paths = self.code_pieces().filter(|(_, _, block)| !block);
@@ -197,7 +196,7 @@ impl<'a> DesignNameChecker<'a> {
         (out, reported)
     }
 
-    /// Reports words that no file contains.
+    /// Reports words in code and prose that no file contains.
     fn check_words(&self, mut reported: BTreeSet<String>) -> Vec<DocumentMistake> {
         let (mut known, mut unknown) = (BTreeSet::new(), BTreeMap::new());
         let mut out: Vec<DocumentMistake> = Vec::new();
@@ -253,13 +252,15 @@ impl<'a> DesignNameChecker<'a> {
         mistake.downgrade_unless(sure && self.repository.has_read_all())
     }
 
-    /// Returns whether the name starts with a name that nothing here defines.
+    /// Returns whether a qualified name starts with a name that this repository does not define. Such a name belongs to
+    /// a dependency.
     fn is_foreign(&self, chain: &QualifiedName<'_>) -> bool {
         let first = chain.parts[0];
         chain.parts.len() > 1 && !SELF_WORDS.contains(&first) && !self.repository.defines_name(first)
     }
 
-    /// Returns the parts of a name in prose that can only come from the repository's code.
+    /// Returns the parts of a name that must occur in the repository's code, if the name is in prose about existing
+    /// code.
     fn doubtful_parts<'c>(&self, chain: &'c QualifiedName<'a>, at: usize) -> &'c [&'a str] {
         let speaks = self.schema.prose_chapters.contains(&self.chapter_number(at));
         let quoted = chain.before.ends_with(['"', '\'', '-', '/', '@', '$', '%']);
@@ -289,7 +290,7 @@ impl QualifiedName<'_> {
         self.after.starts_with('(')
     }
 
-    /// Returns whether the word may be a name. A single plain word is prose.
+    /// Returns whether the word may be a name in code. A single plain word is treated as prose.
     fn may_be_name(&self, word: &str) -> bool {
         let shaped = is_code_word(word) || word.starts_with(char::is_uppercase);
         !SELF_WORDS.contains(&word) && (self.parts.len() > 1 || shaped || self.is_called())
@@ -348,7 +349,8 @@ fn is_code_word(word: &str) -> bool {
         || inner.chars().zip(inner.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase())
 }
 
-/// Returns the path that a code span starts with, without a line number or name after it.
+/// Returns the path with which a code span starts, without the line number or name after it. Returns `None` if it
+/// starts with no path.
 fn leading_path(span: &str) -> Option<&str> {
     let path = span.split([':', '#']).next().unwrap_or(span);
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);

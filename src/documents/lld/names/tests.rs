@@ -1,7 +1,7 @@
 use super::*;
 use crate::documents::{FileTree, UnresolvedImport};
 
-/// A repository with few words.
+/// A repository with a small vocabulary.
 pub(in crate::documents) struct NamesTestRepository;
 
 impl FileTree for NamesTestRepository {
@@ -46,8 +46,8 @@ impl CodebaseLookup for NamesTestRepository {
     }
 }
 
-/// Returns the reported names for a design with this text in Logic Flow and this code in Function Signatures. Errors
-/// have a `!`.
+/// Returns the names reported for a design with `text` in Logic Flow and `code` in Function Signatures. Errors are
+/// marked with `!`.
 fn reported_names(text: &str, code: &str) -> Vec<String> {
     let design = format!(
         "# 1 - Feature: T\n\n## Proposed Changes\n\n### Files Changed\n\n| File | Change Type | Description |\n\

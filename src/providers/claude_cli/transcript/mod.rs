@@ -1,9 +1,9 @@
 //! Parses and judges the output of the Claude CLI.
 //!
-//! An answer counts only if everything agrees: exit status, result line, `is_error`, stop reason, the model of every
-//! assistant message, and text or a value that fits the schema. `subtype` is "success" even for failed API calls, so
-//! only its error values are used. The text of a good answer is never searched for failures. The banner of a failed
-//! call is, if nothing else identifies the failure.
+//! An answer is accepted only if everything agrees: exit status, result line, `is_error`, stop reason, the model of
+//! every assistant message, and text or a value that fits the schema. `subtype` is "success" even for failed API calls,
+//! so only its error values are used. The text of a good answer is never searched for error messages. The banner of a
+//! failed call is searched, but only if nothing else identifies the failure.
 
 use std::collections::HashMap;
 
@@ -23,12 +23,13 @@ const SYNTHETIC: &str = "<synthetic>";
 /// Maximum distinct models recorded per answer.
 const MODELS: usize = 8;
 
-/// The relevant lines, parsed leniently: versions differ in fields, and unknown lines are skipped.
+/// State collected from the output lines. Parsing is lenient: fields differ between versions, and unknown lines are
+/// skipped.
 #[derive(Default)]
 pub(super) struct ClaudeTranscript {
     /// Distinct models of the assistant messages in order, up to `MODELS`.
     served: Vec<String>,
-    /// `error` field of the program's own last message.
+    /// `error` field of the last message that the program generated itself.
     error: Option<String>,
     retries: u32,
     /// Set if the subscription's quota is exhausted; holds the reset time, if the program named one.
@@ -109,7 +110,8 @@ impl ClaudeTranscript {
         usage
     }
 
-    /// Counts tokens if the usage is zero, as after some failures: from the usage by model, or else from the messages.
+    /// Fills in the token counts if the result's usage is zero, as it is after some failures. Uses the usage by model,
+    /// or else the assistant messages.
     fn count_fallback(&self, usage: &mut Usage) {
         let by_model = self.result.as_ref().and_then(|result| result["modelUsage"].as_object());
         for row in by_model.into_iter().flat_map(|table| table.values()) {
@@ -269,7 +271,7 @@ impl ClaudeTranscript {
     }
 }
 
-/// Saturates, since the numbers come from the program and may have any size.
+/// Adds with saturation, since the numbers come from the program and may have any size.
 fn add_tokens(sum: &mut u64, tokens: u64) {
     *sum = sum.saturating_add(tokens);
 }

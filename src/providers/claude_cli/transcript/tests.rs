@@ -31,7 +31,7 @@ fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<ModelReply, C
     transcript.judge(&call(schema), &output, NOW)
 }
 
-/// A row of the table: how the program ended, and the expected result.
+/// A row of `endings.jsonl`: how the program ended, and the expected result.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClaudeEnding {
@@ -44,11 +44,11 @@ struct ClaudeEnding {
     must: Option<CallErrorKind>,
     #[serde(default)]
     stderr: String,
-    /// Output that is not JSON, …
+    /// Output that is not JSON. Each row sets one of `text`, `lines` and `result`.
     text: Option<String>,
-    /// … or lines of `stream-json`, …
+    /// Output lines of `stream-json`.
     lines: Option<Vec<Value>>,
-    /// … or the result line, which is the whole output of `json` and the last line of `stream-json`.
+    /// The result line: the whole output of `json`, or the last line of `stream-json`.
     result: Option<Value>,
     #[serde(default)]
     before: Vec<Value>,
@@ -83,7 +83,8 @@ impl ClaudeEnding {
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Expected failure if only the result line is given. It names no model, so it is never an answer.
+    /// Expected failure if the output is only the result line. That line names no model, so it is never accepted as an
+    /// answer.
     fn must_without_messages(&self) -> CallErrorKind {
         match &self.must {
             None | Some(CallErrorKind::WrongModel { .. }) => CallErrorKind::WrongModel { served: None },
@@ -161,7 +162,7 @@ fn truncated_output_is_never_an_answer() {
     }
 }
 
-/// The output limit is 30 MB, which is about this many messages.
+/// Reads 100,000 messages, about as many as fit into the output limit of 30 MB.
 #[test]
 fn huge_or_invalid_output_is_handled() {
     let mut transcript = ClaudeTranscript::default();
