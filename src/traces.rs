@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn call_start_adds_earlier_requests() {
+    fn call_start_adds_durations_of_earlier_requests() {
         // In the ledger, earlier requests get the time at which the call ended (9999).
         let calls = [
             call("draft/1", 1000, 500),
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn run_until_gives_up_when_patience_ends() {
+    async fn run_until_gives_up_after_its_grace_period() {
         let ended = CancellationToken::new();
         ended.cancel();
         assert_eq!(run_until(&ended, Duration::ZERO, std::future::pending::<()>()).await, None);

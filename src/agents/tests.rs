@@ -161,7 +161,7 @@ async fn role_is_offered_only_its_own_tools() {
 }
 
 #[tokio::test]
-async fn tools_read_only_files_models_may_see() {
+async fn tools_refuse_paths_outside_the_repository_links_and_secret_files() {
     let root = tempfile::tempdir().unwrap();
     let mut exec = executor(root.path()).await;
     let reviewer = find_role("reviewer").unwrap();
@@ -258,7 +258,7 @@ async fn reviewer_can_diff_the_change_under_review() {
 }
 
 #[tokio::test]
-async fn written_files_stay_in_workspace_and_tools_see_them() {
+async fn files_written_by_a_role_stay_in_its_workspace_and_its_tools_see_them() {
     let root = tempfile::tempdir().unwrap();
     let mut exec = executor(root.path()).await;
     let implementer = find_role("implementer").unwrap();
@@ -320,7 +320,7 @@ async fn file_content_cannot_fake_a_tool_result() {
 }
 
 #[tokio::test]
-async fn command_runs_once_and_only_for_its_roles() {
+async fn toolchain_command_runs_once_and_only_for_roles_that_may_run_it() {
     let root = tempfile::tempdir().unwrap();
     let exec = executor(root.path()).await;
     let requests = [
@@ -360,7 +360,7 @@ async fn only_eight_of_two_hundred_calls_are_run() {
 }
 
 #[test]
-fn answer_requests_tools_in_one_form_only() {
+fn tool_calls_are_parsed_only_from_a_well_formed_json_object() {
     let call = r#"{"toolCalls": [{"name": "read", "arguments": {"path": "a"}}, {"name": "list"}]}"#;
     for text in [
         call.to_owned(),
@@ -401,7 +401,7 @@ fn answer_requests_tools_in_one_form_only() {
 }
 
 #[test]
-fn profile_is_detected_from_root_manifests() {
+fn toolchain_profile_is_detected_from_manifests_in_the_root() {
     let of = |paths: &[&'static str]| ToolchainProfile::detect(paths.iter().copied());
     assert_eq!(of(&["Cargo.toml", "package.json"]), ToolchainProfile::Rust);
     assert_eq!(of(&["package.json", "pyproject.toml"]), ToolchainProfile::Typescript);

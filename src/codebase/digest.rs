@@ -135,7 +135,7 @@ mod tests {
     const TEXT: &str = "fn parse_amount(amount: Amount) {} // coins\n";
 
     #[test]
-    fn words_are_counted_and_found() {
+    fn digest_counts_the_words_of_a_file() {
         let digest = Digest::new(Language::Rust, TEXT);
         let words: Vec<_> = digest.words.iter().zip(digest.counts.iter().copied()).collect();
         assert_eq!(words, [("amount", 3), ("coin", 1), ("fn", 1), ("parse", 1), ("parseamount", 1)]);

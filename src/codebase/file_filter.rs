@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_classified() {
+    fn binary_generated_and_misencoded_files_are_excluded() {
         let judge = |bytes: &[u8]| decode_text(bytes, false).map(str::to_owned);
         assert_eq!(judge(b"a\0b"), Err(ExclusionReason::Binary));
         assert_eq!(judge(b"\xff\xfea\0"), Err(ExclusionReason::Encoding), "UTF-16");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn designs_are_found_by_files_and_words() {
+    fn past_designs_are_found_by_shared_files_and_words() {
         let designs = [
             design(5, "Sort the words of a report", "src/report.rs"),
             design(4, "Colour on terminals", "src/terminal.rs"),

@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn files_out_of_time_get_word_digest_and_are_retried() {
+    async fn file_not_parsed_in_time_gets_a_word_digest_and_is_parsed_next_time() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
@@ -538,7 +538,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     #[ignore = "takes long"]
-    async fn too_many_files_keep_code_near_the_root() {
+    async fn index_over_the_file_limit_keeps_code_nearest_the_root() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let long = "long".repeat(60);

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn language_from_path() {
+    fn language_is_detected_from_the_path() {
         for (path, language) in [
             ("src/Main.java", Language::Java),
             ("lib/tasks/Rakefile", Language::Ruby),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn language_from_shebang() {
+    fn language_is_detected_from_the_shebang() {
         for (line, language) in [
             ("#!/usr/bin/env python3", Language::Python),
             ("#! /usr/bin/python3.12 -u", Language::Python),

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_and_other_changed_lines_are_units() {
+    fn changed_functions_and_other_changed_lines_are_mutation_units() {
         let before = "fn a() {\n    1;\n}\n\nfn b() {\n    2;\n}\n";
         let after = "use x::y;\n\nfn a() {\n    3;\n}\n\n/// New.\nfn c() {\n    4;\n}\n\n// Said.\nfn b() {\n    2;\n}\n";
         assert_eq!(unit_lines("src/lib.rs", before, after), [(1, 2), (3, 3), (7, 4)]);

@@ -81,7 +81,7 @@ mod tests {
     ];
 
     #[test]
-    fn estimate_is_close_to_public_vocabularies() {
+    fn token_estimate_is_close_to_counts_of_public_tokenizers() {
         for (text, counted) in COUNTED {
             let (most, estimate) = (counted.iter().max().unwrap(), estimate_tokens(text));
             assert!(

@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn text_extends_to_next_command_or_end() {
+    fn command_text_extends_to_the_next_command_or_the_end() {
         let text = "/revise Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine\n\n/help\n/revise";
         let revise =
             "revise|Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine";
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn lone_command_in_markup_is_reported_as_not_plain() {
+    fn lone_command_inside_markdown_is_reported_as_not_plain_text() {
         for text in [
             "`/approve lld 3f9c2ab1d4e7`",
             "**/approve lld 3f9c2ab1d4e7**",
@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_command_needs_near_match_or_app_name() {
+    fn unknown_command_is_reported_if_misspelled_or_after_the_app_name() {
         assert_eq!(
             read("/aprove\n\n/revize x\n\n/lgtm\n\n/hold\n\n/retest"),
             ["?aprove>approve", "?revize>revise"]
@@ -705,7 +705,7 @@ mod tests {
     }
 
     #[test]
-    fn label_finds_its_command() {
+    fn label_is_matched_to_its_command_ignoring_case() {
         assert_eq!(find_by_label(COMMON, "Countersign:STOP").map(|row| row.name), Some("stop"));
         assert_eq!(find_by_label(COMMON, "bug"), None);
     }

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn default_names_resolve_to_their_models() {
+    fn default_capability_role_and_preset_names_resolve_to_models() {
         let names = Names::default();
         for (name, model) in [
             ("capability:high", "claude:opus"),
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_override_all_default_names() {
+    fn settings_can_override_all_default_model_names() {
         let names = read(
             "[pools.default]\nprimary = [\"role:junior\"]\nfallback = [\"preset:quick\"]\nstrategy = \"priority\"\n\
              retry = \"mine\"\n[retry.mine]\nwait = \"2m\"\nbackoff = \"exponential\"\nsame_model = 2\n\

@@ -147,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_display_as_written() {
+    fn allowed_hosts_are_displayed_as_written_in_the_settings() {
         let written = ["a.b", "c.d:1", "10.0.0.5:8443", "[fd12::5]:8443", "10.1.0.0/16"];
         let hosts = Hosts::try_from(written.map(str::to_owned).to_vec()).unwrap();
         assert_eq!(hosts.to_string(), written.join(", "));
     }
 
     #[test]
-    fn home_must_be_an_existing_folder() {
+    fn sandbox_home_must_be_an_existing_directory() {
         let read = |home: &str| toml::from_str::<SandboxSettings>(&format!("home = \"{home}\""));
         assert_eq!(read("/").unwrap().home, Some("/".into()));
         for home in ["", "src", "/dev/null", "/none/such"] {

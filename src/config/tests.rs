@@ -137,7 +137,7 @@ fn github_urls_are_derived_from_the_web_url() {
 }
 
 #[test]
-fn our_files_are_listed_as_off_limits_to_programs() {
+fn data_keys_and_settings_files_are_listed_as_denied_to_programs() {
     let directory = SettingsDirectory::new(GOOD, &format!("{ENV}GEMINI_API_KEY_FILE=keys/gemini\n"));
     std::fs::create_dir(directory.0.path().join("keys")).unwrap();
     std::fs::write(directory.0.path().join("keys/gemini"), "AIzaSecret").unwrap();
@@ -396,7 +396,7 @@ const ROW: &str = "[[model]]\nid = \"qwen3:32b\"\nproviders = [\"ollama\"]\nfami
                    max_output = 8192\n";
 
 #[test]
-fn model_row_is_read_with_all_fields() {
+fn model_entry_is_read_with_all_fields() {
     let more = "aliases = [\"qwen\"]\nprice = { input = 0.25, output = 2, cache_read = 0.02 }\n\
                 tiers = [{ above = 1000, input = 1, output = 4 }, { from = \"2027-01-01\", input = 2, output = 8 }]\n\
                 retires = \"2027-02-01\"\nsuccessor = \"qwen4\"\nsource = \"https://q\"\nread = \"2026-11-27\"\n";
@@ -421,7 +421,7 @@ fn model_row_is_read_with_all_fields() {
 }
 
 #[test]
-fn invalid_model_row_is_refused_with_its_line() {
+fn invalid_model_entry_is_refused_with_its_line() {
     let first = GOOD.lines().count();
     for (row, line, words) in [
         (format!("{ROW}price = {{ input = -1, output = 2 }}\n"), 7, "-1 is not a price"),
@@ -457,7 +457,7 @@ fn invalid_model_row_is_refused_with_its_line() {
 }
 
 #[test]
-fn unpriced_model_gets_a_warning_while_caps_exist() {
+fn unpriced_model_causes_a_warning_if_any_budget_cap_is_set() {
     let warnings =
         |text: &str| SettingsDirectory::new(&format!("{GOOD}{ROW}{text}"), ENV).load().unwrap().warnings;
     let [warning] = &warnings("")[..] else { panic!("one row, one warning") };
@@ -470,7 +470,7 @@ fn unpriced_model_gets_a_warning_while_caps_exist() {
 }
 
 #[test]
-fn cassettes_are_recorded_or_replayed() {
+fn cassettes_setting_needs_a_directory_and_mode_record_or_replay() {
     let with = |value: &str| format!("{GOOD}[models]\ncassettes = {value}\n");
     let directory = SettingsDirectory::new(&with("{ dir = \"kept\", mode = \"replay\" }"), ENV);
     let expected = CassetteSettings { dir: directory.0.path().join("kept"), mode: CassetteMode::Replay };
@@ -480,7 +480,7 @@ fn cassettes_are_recorded_or_replayed() {
 }
 
 #[test]
-fn worker_pools_keep_defaults_and_most_urgent_row_wins() {
+fn worker_pools_keep_unset_defaults_and_most_urgent_rule_wins() {
     let directory = SettingsDirectory::new(
         &format!(
             "{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n\
@@ -524,7 +524,7 @@ fn worker_pools_keep_defaults_and_most_urgent_row_wins() {
 }
 
 #[test]
-fn caps_are_dollars_and_repository_may_only_lower_them() {
+fn budget_caps_are_in_dollars_and_a_repository_may_only_lower_them() {
     let with = |budget: &str| SettingsDirectory::new(&format!("{GOOD}[budget]\n{budget}\n"), ENV).load();
     let budget = with("run = \"$12.50\"\ncall = \"none\"").unwrap().budget;
     assert_eq!((budget.run, budget.call), (Some(MicroUsd(12_500_000)), None));
@@ -552,7 +552,7 @@ fn caps_are_dollars_and_repository_may_only_lower_them() {
 }
 
 #[test]
-fn fingerprints_ignore_paths_addresses_and_pool_sizes() {
+fn settings_fingerprint_ignores_paths_addresses_and_pool_sizes() {
     let of = |lines: &str, env: &str| {
         let directory = SettingsDirectory::new(
             &GOOD.replace("[data]\n", &format!("{lines}\n[data]\n")),

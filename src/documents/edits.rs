@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_apply_to_the_original_text() {
+    fn each_edit_applies_to_the_original_text_and_not_to_earlier_edits() {
         let edits = [make_edit("two", "one"), make_edit("one", "two"), make_edit(" é", "")];
         assert_eq!(apply("one two é", &edits).unwrap(), "two one");
         assert_eq!(apply("a\nb", &[make_edit("a\r\nb", "c\r\nd")]).unwrap(), "c\nd");

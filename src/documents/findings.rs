@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn remark_closes_as_its_author_replied_if_no_review_ruled() {
+    fn line_remark_gets_the_drafters_reply_as_status_if_no_review_ruled() {
         let mut ledger = FindingLedger::default();
         let remark = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
         let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.add_remark(remark(text)));
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_get_one_id_and_are_matched_by_id_or_words() {
+    fn repeated_finding_keeps_its_id_if_its_id_or_title_matches() {
         let mut ledger = FindingLedger::default();
         let seen = ledger.record_review(
             1,
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn people_dismiss_and_require_findings() {
+    fn dismissed_finding_stays_closed_and_required_one_stays_open() {
         let mut ledger = FindingLedger::default();
         let one = review(
             Verdict::Revise,
@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn demoted_finding_says_why() {
+    fn finding_demoted_because_its_place_does_not_exist_says_so() {
         let mut ledger = FindingLedger::default();
         ledger.record_review(1, &review(Verdict::Revise, vec![raw_finding("a", High, None)], &[]), &[0], &[]);
         assert!(ledger.get("F1").unwrap().why.contains("does not exist"));

@@ -973,7 +973,7 @@ mod tests {
     }
 
     #[test]
-    fn own_pages_hide_only_comments_and_descriptions() {
+    fn our_markdown_files_hide_nothing_but_comments_and_descriptions() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let (mut folders, mut pages) = (vec![root.join("docs"), root.join("fixtures")], 0);
         let mut files: Vec<_> = ["CHANGELOG.md", "CONTRIBUTING.md"].map(|file| root.join(file)).into();
@@ -998,7 +998,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_documents_have_no_hidden_text() {
+    fn ordinary_markdown_has_no_hidden_text() {
         let sound = r#"
             [ripgrep] is fast, as [ripgrep] says, and [`code`][].¶¶[ripgrep]: https://a.b/c¶[`code`]: #x
             [Unreleased] at <a@b.c>, [a@b.c](mailto:a@b.c), [https://a.b/c](https://a.b/c).¶¶[unreleased]: https://a.b/d
@@ -1023,7 +1023,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_words_are_removed_if_they_say_something() {
+    fn instructions_hidden_in_tags_labels_and_fences_are_removed() {
         let unsound = r#"
             a <ignore-all-findings> b
             a <delete> <the> <ignored> b
@@ -1083,7 +1083,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_can_be_filtered() {
+    fn filtering_repeated_markup_keeps_the_text_and_stays_small() {
         let marks = [
             "<", "<!--", "<sub>", "<a b=", "$", "> ", "- ", "`", "[", "![", "|", "*a ", "&", "[a]: b\n", "\\",
         ];

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn last_matching_rule_wins_and_may_have_no_owner() {
+    fn last_matching_codeowners_rule_wins_even_without_an_owner() {
         let rules = CodeOwners::parse(
             "# everything\n*  @ann @octo/core  # the rest\n\n!src/x @eve\nsrc/[ab] @eve\n/src/  docs@octo.example\n/src/free\n",
         );

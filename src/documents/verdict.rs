@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_complete_answer_is_a_verdict() {
+    fn verdict_is_parsed_only_from_one_complete_json_object() {
         let good = answer_json("APPROVED", vec![]).to_string();
         assert!(parse(&format!("\n{good}\n"), NONCE).is_ok());
         for (text, why) in [

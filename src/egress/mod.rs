@@ -191,7 +191,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn metadata_is_always_blocked_and_internal_networks_need_an_entry() {
+    fn metadata_addresses_are_blocked_and_internal_ones_need_an_allow_entry() {
         let all = ["0.0.0.0/0", "::/0"];
         for never in [
             "169.254.169.254",

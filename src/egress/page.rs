@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unusual_spellings_of_an_address_are_checked_alike() {
+    async fn unusual_spellings_of_blocked_addresses_are_refused_too() {
         let named = hosts(&["example.org", "example.org:80"]);
         for address in [
             "ftp://example.org/",

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn lesser_proof_counts_only_when_declared() {
+    fn policy_or_unreviewed_approval_counts_only_if_the_step_declares_it() {
         let document = Hash::digest(b"design");
         let (kind, with) = (ApprovalKind::Policy, Vec::new());
         let policy = || ApprovalRow { document, subject: document, answer: None, kind, with: with.clone() };

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn path_around_review_or_gate_is_refused() {
+    fn graph_with_a_path_around_review_or_gate_is_refused() {
         let around: [(&'static StepGraph<GraphTestStep>, &str); 4] = [
             (&[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])], "N1.5 -> N3 -> N5"),
             (&[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])], "N1.5 -> N4 -> N5"),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn lesser_proof_suffices_only_when_declared() {
+    fn graph_may_skip_review_or_gate_only_if_the_workflow_declares_it() {
         let reviewed: &StepGraph<GraphTestStep> = &[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])];
         let asked: &StepGraph<GraphTestStep> = &[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])];
         let neither: &StepGraph<GraphTestStep> = &[(Draft, &[Load]), (Load, &[Publish]), (Publish, &[])];

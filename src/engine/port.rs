@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn option_must_name_all_paths_in_any_order() {
+    fn gate_option_must_name_all_its_paths_in_any_order() {
         let mut scope = gate(1, "scope", &[Approve, Revise]);
         scope.spec.options = vec!["+a +b".into()];
         let chosen = |gate: &GateRow, stage: Option<&str>, way: Option<&str>| {

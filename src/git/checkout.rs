@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_links_last_and_nothing_through_a_link() {
+    fn checkout_writes_symlinks_last_and_nothing_through_a_symlink() {
         let modes =
             [("q", "120000"), ("q.x", "100644"), ("q/a", "100644"), ("q/b/c", "120000"), ("sub", "160000")];
         let oid = "1".repeat(40);

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn opens_work_trees_their_folders_and_bare_repositories() {
+    async fn open_local_accepts_work_trees_subfolders_and_bare_repositories() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         git(root.path(), &["clone", "--quiet", "--bare", "work", "bare.git"]).await;

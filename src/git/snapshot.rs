@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn attributes_match_git_at_that_commit() {
+    async fn gitattributes_are_read_as_of_the_snapshots_commit() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let (work, mirror) = (root.path().join("work"), mirrors.path(RepoId(7)));
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_branches_and_objects_are_named() {
+    async fn missing_branch_is_named_in_error_and_missing_object_reads_as_none() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let missing = mirrors.snapshot(RepoId(7), "other").await.unwrap_err();

@@ -527,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn response_with_wrong_types_differs() {
+    fn response_with_wrong_field_types_is_reported_as_differing() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.call.to_string().ends_with("/permission")).unwrap();
         let rights = json!({"admin": true, "maintain": true, "push": true, "triage": true, "pull": true});
         let mut answer =
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_list_is_not_observed_missing_list_differs() {
+    fn empty_list_counts_as_not_observed_and_missing_list_as_differing() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.list == Some("check_runs")).unwrap();
         assert!(matches!(
             compare_response(row, &json!({"check_runs": []})).1,
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn write_bodies_are_json_and_cleanup_matches() {
+    fn write_check_bodies_are_json_and_cleanup_uses_only_created_objects() {
         for row in WRITE_ASSUMPTIONS.iter().chain(CLEANUP_ASSUMPTIONS).filter(|row| !row.body.is_empty()) {
             assert!(serde_json::from_str::<Value>(row.body).is_ok(), "{}", row.body);
         }

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn marker_counts_only_in_our_own_comment() {
+    fn marker_is_accepted_only_on_the_last_line_of_our_own_comment() {
         let line = marker_line("m", 0).unwrap();
         assert!(
             comment_response(5, &format!("text\r\n\r\n{line}\r\n")).is_ours_with_marker(UserId(5), &line)

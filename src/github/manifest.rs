@@ -283,7 +283,7 @@ mod tests {
     use crate::github::event::WebhookEvent;
 
     #[test]
-    fn manifest_grants_every_call() {
+    fn manifest_grants_the_permission_of_every_api_call() {
         let manifest = AppManifest::embedded();
         for call in CALLS {
             if let RequiredPermission::Permission(name, level) = call.needs {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn every_permission_and_event_has_a_reason() {
+    fn every_manifest_permission_and_event_has_a_comment_with_its_reason() {
         for line in SOURCE.lines().skip_while(|line| *line != "default_permissions:") {
             if line.starts_with("  ") {
                 assert!(line.split_once(" # ").is_some_and(|(_, why)| why.len() > 20), "no reason: {line}");

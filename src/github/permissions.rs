@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn recycled_login_has_no_role() {
+    fn login_taken_over_by_another_user_has_no_role() {
         assert_eq!(
             role(json!({"permission": "admin", "user": {"id": 8, "permissions": {"admin": true}}})),
             Role::None
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn role_name_then_permission_count_without_flags() {
+    fn role_comes_from_role_name_then_permission_if_flags_are_missing() {
         assert_eq!(
             role(json!({"permission": "write", "role_name": "maintain", "user": {"id": 7}})),
             Role::Maintain

@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn githubs_published_example_is_accepted() {
+    fn webhook_example_published_by_github_is_accepted() {
         let verified = verify(&[SECRET.into()], &headers(&[]), BODY).unwrap();
         assert_eq!(verified.event, "issues");
         assert_eq!(verified.id.0, "72d3162e-cc78-11e3-81ab-4c9367dc0958");
     }
 
     #[test]
-    fn either_of_two_secrets_is_enough() {
+    fn webhook_signed_with_either_of_two_secrets_is_accepted() {
         assert!(verify(&["new".into(), SECRET.into()], &headers(&[]), BODY).is_ok());
         assert!(verify(&[SECRET.into(), "new".into()], &headers(&[]), BODY).is_ok());
         assert!(verify(&["new".into()], &headers(&[]), BODY).is_err());

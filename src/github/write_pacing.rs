@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bucket_allows_five_then_one_a_second() {
+    fn write_bucket_allows_five_writes_then_one_a_second() {
         let mut queue = WriteBucket::full(Timestamp(0)).queue.into_inner().unwrap();
         let mut admit = |urgency, at| {
             queue.waiting = [(urgency, 0)].into();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_one_app_share_the_pace() {
+    fn processes_of_one_app_share_the_write_rate() {
         let mut queue = WriteBucket::full(Timestamp(0)).queue.into_inner().unwrap();
         queue.level = Duration::ZERO;
         queue.waiting = [(WritePriority::Question, 0)].into();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_apis_are_not_paced() {
+    fn writes_are_paced_unless_the_api_is_on_loopback() {
         let of = |url: &str| Pacing::for_api(&url.parse().unwrap());
         for here in ["http://127.0.0.1:3000/api/v3", "http://localhost/", "http://[::1]:1/"] {
             assert_eq!(of(here), Pacing::Off, "{here}");

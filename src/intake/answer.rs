@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_with_an_open_gate_come_first_and_route_runs_never() {
+    fn most_urgent_run_is_one_with_an_open_gate_and_never_a_route_run() {
         let numbered = |seq, mut run: RunView| {
             run.id.seq = seq;
             run
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_late_only_if_the_run_moved_on() {
+    fn answer_is_late_only_if_the_run_changed_after_it_was_written() {
         let working = run(RunViewStatus::Running, false, None);
         assert_eq!((late(&working, None, 99), late(&working, None, 100)), ("late", "in time"));
         for still in [RunViewStatus::Waiting, RunViewStatus::Halting] {

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markdown_opened_in_a_comment_ends_with_it() {
+    fn markdown_left_open_in_a_line_comment_does_not_hide_later_ones() {
         let at = |line, body: &str| LineComment {
             thread: 1,
             path: "docs/lld/LLD-1.md".into(),

@@ -123,7 +123,7 @@ async fn missing_permission_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn comments_are_paged_and_take_reactions() {
+async fn comments_are_paged_and_can_get_reactions() {
     let w = hub_fixture().await;
     let issue = w.hub.open_issue(w.repo, w.owner, "A title", "A body").unwrap();
     let token = w.token(json!({})).await;
@@ -320,7 +320,7 @@ async fn manifest_creates_an_app_that_can_be_installed() {
 }
 
 #[tokio::test]
-async fn faults_look_like_githubs() {
+async fn simulated_faults_look_like_those_of_github() {
     let w = hub_fixture().await;
     let token = w.token(json!({})).await;
     let number = w.hub.open_issue(w.repo, w.owner, "t", "b").unwrap();

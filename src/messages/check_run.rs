@@ -147,7 +147,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn check_run_is_inert_and_limits_annotations() {
+    fn check_run_neutralises_hostile_text_and_limits_annotations() {
         let finding = Finding {
             category: HOSTILE.into(),
             detail: HOSTILE.repeat(100),

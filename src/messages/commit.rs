@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn detect_returns_style_of_most_commits() {
+    fn detect_returns_the_title_style_of_most_commits() {
         use CommitConvention::{Conventional, Plain};
         for (subjects, convention) in [
             (&["feat: a", "fix(b)!: c", "Add d"][..], Conventional),

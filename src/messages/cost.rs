@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn pause_comment_hides_amounts_when_there_are_none() {
+    fn budget_pause_comment_shows_no_dollars_if_it_has_no_amounts() {
         let quiet = PauseCard { amounts: None, ..card(PauseResolution::ResumesAt(Timestamp(0))) };
         let text = budget_pause_comment(&quiet);
         assert!(text.as_str().contains("It resumes by itself on 1970-01-01 00:00 UTC."), "{}", text.as_str());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn cost_comments_are_inert() {
+    fn cost_comments_neutralise_hostile_text() {
         let sums = [(HOSTILE.to_owned(), Spending::default())];
         assert_inert(costs_table(&sums, &sums, &Spending::default()).as_str());
         assert_inert(

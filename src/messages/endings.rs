@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn halt_comment_is_inert() {
+    fn halt_comment_neutralises_hostile_text() {
         for reason in [
             HaltReason::UserError(HOSTILE.into()),
             HaltReason::Bug { attempts: 5 },

@@ -198,7 +198,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn service_names_are_inert() {
+    fn model_names_from_services_are_neutralised_in_failure_sentences() {
         for kind in [
             FailureKind::Rejected { code: HOSTILE.into() },
             FailureKind::NoSuchModel { model: HOSTILE.into() },

@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn gate_comment_is_inert() {
+    fn gate_comment_neutralises_hostile_text() {
         let mut card = card(Verdict::Blocked, (1..=40).map(|n| finding(&format!("F{n}"), HOSTILE)).collect());
         card.rationale = HOSTILE.repeat(500);
         card.summary = HOSTILE.repeat(500);

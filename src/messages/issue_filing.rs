@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn filed_issue_is_inert() {
+    fn filed_issue_neutralises_hostile_text() {
         let acceptance = Some(Acceptance::Approved { by: HOSTILE.into(), at: Timestamp(0) });
         let provenance = Provenance { acceptance, ..provenance() };
         let marker = "<!-- countersign:issue-8123-4 -->";

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn document_sections_never_close_the_issue() {
+    fn pull_request_with_only_documents_does_not_close_the_issue() {
         let section = pull_section(&card()).as_str().to_owned();
         let body = pull_body(IssueNo(42), &[section, "### Spec".to_owned()]);
         assert_inert(body.as_str());
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn review_log_lists_rounds_and_finding_ends() {
+    fn review_log_lists_rounds_and_how_each_finding_was_closed() {
         let fixed = |text: &str, why: &str| Finding {
             status: FindingStatus::Fixed,
             why: why.into(),

@@ -92,7 +92,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn questions_comment_is_inert() {
+    fn questions_comment_neutralises_hostile_text() {
         let hostile = QuestionView {
             text: HOSTILE.into(),
             default: HOSTILE.into(),

@@ -409,7 +409,7 @@ mod tests {
     use crate::types::Hash;
 
     #[test]
-    fn replies_are_inert() {
+    fn replies_neutralise_hostile_text() {
         let line = ApproveLine::approve("lld", Hash::digest(b"x"), &[]);
         let row = |usage: &str, label: Option<&str>| HelpRow {
             usage: usage.into(),

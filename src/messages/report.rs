@@ -299,7 +299,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn change_report_and_section_are_inert() {
+    fn change_report_and_section_neutralise_hostile_text() {
         let mut card = card();
         let report = &mut card.report;
         for text in [&mut report.title, &mut report.why, &mut report.runner, &mut report.level] {

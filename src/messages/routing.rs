@@ -303,7 +303,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn routing_replies_are_inert() {
+    fn routing_replies_neutralise_hostile_text() {
         let offer = |skill: &str, confidence| RouteOffer {
             skill: skill.into(),
             description: HOSTILE.into(),

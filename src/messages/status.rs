@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn status_comment_is_inert_and_single() {
+    fn status_comment_neutralises_hostile_text_and_fits_one_comment() {
         let mut hostile = view();
         hostile.requested_by = HOSTILE.into();
         hostile.workflow = HOSTILE.into();

@@ -23,7 +23,7 @@ async fn gone(pid: &str) -> bool {
 }
 
 #[tokio::test]
-async fn child_gets_only_the_given_environment() {
+async fn child_gets_only_the_environment_set_by_the_caller() {
     let output = ChildCommand::new("env").env("GIVEN", "1").run(&CancellationToken::new()).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut names: Vec<_> = text.lines().filter_map(|l| l.split('=').next()).collect();
@@ -41,7 +41,7 @@ async fn large_input_and_output_do_not_block_each_other() {
 }
 
 #[tokio::test]
-async fn child_that_ignores_stdin_keeps_its_status() {
+async fn child_that_ignores_stdin_keeps_its_exit_status() {
     let output = shell("echo why >&2; exit 3")
         .stdin(vec![b'x'; 1024 * 1024])
         .run(&CancellationToken::new())
@@ -52,7 +52,7 @@ async fn child_that_ignores_stdin_keeps_its_status() {
 }
 
 #[tokio::test]
-async fn timeout_ends_grandchildren() {
+async fn timeout_kills_grandchildren() {
     let mut pids = Vec::new();
     let error = shell("sleep 300 & echo $!; wait")
         .timeout(Duration::from_secs(3))
@@ -76,7 +76,7 @@ async fn child_that_ignores_sigterm_is_killed() {
 }
 
 #[tokio::test]
-async fn cancel_or_drop_ends_the_group() {
+async fn cancelling_or_dropping_a_child_kills_its_process_group() {
     let cancel = CancellationToken::new();
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let lines = move |line: &[u8]| drop(send.send(String::from_utf8(line.to_vec()).unwrap()));
@@ -98,7 +98,7 @@ async fn cancel_or_drop_ends_the_group() {
 }
 
 #[tokio::test]
-async fn background_process_is_ended_and_does_not_block() {
+async fn background_process_is_killed_and_does_not_block_the_caller() {
     let output = shell("sleep infinity & echo $!").run(&CancellationToken::new()).await.unwrap();
     assert!(gone(String::from_utf8(output.stdout).unwrap().trim()).await);
 }
@@ -143,7 +143,7 @@ async fn only_the_end_of_long_stderr_is_kept() {
 }
 
 #[tokio::test]
-async fn child_that_closes_its_pipes_is_ended_by_timeout() {
+async fn child_that_closes_its_pipes_is_killed_by_the_timeout() {
     let mut pids = Vec::new();
     let error = shell("echo $$; exec >&- 2>&- <&-; exec sleep 300")
         .timeout(Duration::from_secs(3))
@@ -161,7 +161,7 @@ fn field(stat: &str, at: usize) -> i64 {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn confined_child_accesses_only_given_paths() {
+async fn confined_child_can_access_only_the_allowed_paths() {
     let given = tempfile::tempdir().unwrap();
     let [read, write, outside] = ["read", "write", "outside"].map(|name| {
         let place = given.path().join(name);
@@ -236,7 +236,7 @@ async fn child_over_memory_limit_is_killed_with_descendants() {
 }
 
 #[tokio::test]
-async fn grandchildren_in_other_sessions_are_ended() {
+async fn grandchildren_in_other_sessions_are_killed() {
     let mut pids = Vec::new();
     // The first is a grandchild of ours; the second has lost its parent.
     let error =
@@ -279,7 +279,7 @@ async fn abandoned(directories: Option<(&Path, &Path)>) -> String {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn next_server_ends_children_of_a_crashed_one() {
+async fn next_server_kills_children_of_a_crashed_server() {
     let data = tempfile::tempdir().unwrap();
     let children = data.path().join("children");
     assert_eq!(end_orphans(&children).await.unwrap(), 0, "nothing was ever recorded");
@@ -321,7 +321,7 @@ async fn next_server_ends_children_of_a_crashed_one() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn process_with_a_reused_pid_is_left_alone() {
+async fn process_with_a_reused_pid_is_not_killed() {
     let data = tempfile::tempdir().unwrap();
     let pid = abandoned(None).await;
     let started = field(&std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap(), 19);

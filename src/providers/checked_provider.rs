@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn served_model_is_priced_not_the_requested_one() {
+    async fn cost_uses_the_price_of_the_served_model_not_the_requested_one() {
         let usage = ask(call("?".into(), None)).await.unwrap().usage;
         assert_eq!(usage.family.unwrap().0, "claude");
         assert_eq!(usage.cost_microusd, Some(1000 + 50 * 5 + 2000 / 10), "haiku's price");
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn substitute_is_called_once_unless_accepted_as_successor() {
+    async fn model_served_by_a_substitute_is_not_called_again_unless_accepted() {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
         let setup = |settings: &crate::config::ModelSettings| {
             let (table, breakers) =
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_with_zero_counted_tokens_may_cost_more() {
+    async fn answer_reported_with_zero_tokens_is_marked_as_maybe_costing_more() {
         let usage = ask(call("nothing".into(), None)).await.unwrap().usage;
         let bytes = "nothing".len() as u64 + limits::CHAT_FRAME_TOKENS;
         assert!(usage.may_cost_more());

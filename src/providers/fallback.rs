@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn estimate_is_of_the_paid_leg_and_may_be_free() {
+    fn fallback_estimate_sums_paid_providers_and_says_if_one_is_free() {
         let both = FallbackFixture::failing(&[], &[]);
         let CostEstimate { most, may_be_free: free_way, unpriced, .. } = both.fallback.estimate(&question(1));
         assert_eq!((most > MicroUsd(1_600_000), free_way, unpriced), (true, true, false));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_legs_share_the_budget() {
+    async fn first_provider_and_fallback_share_the_budget() {
         const BUDGET: u64 = 10_000_000;
         let most =
             FallbackFixture::failing(&[], &[]).fallback.legs[1].back_end.estimate(&question(480)).most.0;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_leg_has_its_own_timeout_within_the_deadline() {
+    async fn first_provider_and_fallback_have_timeouts_within_the_deadline() {
         for (deadline, given) in [
             (480, vec![("claude", 180), ("anthropic", 300)]),
             (300, vec![("claude", 180), ("anthropic", 120)]),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusal_or_truncation_is_not_retried_on_the_second_leg() {
+    async fn refusal_or_truncation_is_not_retried_on_the_fallback() {
         for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
             let both = FallbackFixture::failing(std::slice::from_ref(&kind), &[]);
             let error = both.ask(&question(480)).await.unwrap_err();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_error_is_of_the_leg_available_soonest() {
+    fn merged_error_is_that_of_the_provider_available_soonest() {
         let skipped = |kind| CallAttempt { kind, message: "skipped".into(), usage: Usage::for_model("m") };
         let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
         for (first, second, speaks) in [

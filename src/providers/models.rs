@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn family_is_found_by_table_or_versioned_prefix() {
+    fn model_family_is_found_by_catalog_entry_or_versioned_name() {
         for (served, expected) in [
             ("claude-opus-4-6", Some("claude")),
             ("claude-haiku-4-5-20251001", Some("claude")),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_a_price_and_a_source_and_every_successor_a_row() {
+    fn every_model_has_a_price_and_source_and_its_successor_is_listed() {
         let table = ModelCatalog::default();
         for row in table.models() {
             let sold = row.providers.iter().any(|provider| provider != "stub" && provider != "opencode");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_within_a_provider() {
+    fn model_names_are_unique_within_a_provider() {
         let table = ModelCatalog::default();
         let names = |m: &Model| m.aliases.iter().chain([&m.id]).cloned().collect::<Vec<_>>();
         let mut all = Vec::new();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_override_and_add_rows() {
+    fn settings_override_and_add_models() {
         let given = |id: &str, provider: &str, family: &str| Model {
             id: id.into(),
             aliases: vec!["pro".into()],

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_of_one_change_leave_a_family_to_review_it() {
+    fn role_settings_must_leave_the_reviewer_a_family_that_wrote_nothing() {
         let check = |reviewer: &str, roles: &[(&str, &str)]| {
             let pools: &[(&str, &[&str])] = &[("mixed", &["claude:opus", "gemini:pro"])];
             let mut settings = ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, None);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_families_leave_a_reviewer() {
+    fn families_to_exclude_reserve_one_family_for_the_reviewer() {
         let providers = providers(&[("mixed", &["claude:opus", "gemini:pro"])], true);
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (reviewer, authors, spared) in [
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn reviewers_lacking_requirements_do_not_count() {
+    fn families_to_exclude_ignore_reviewers_that_cannot_be_called() {
         let providers = keyed(&[("mixed", &["claude:opus", "gemini:pro"])], true, Some("a key"));
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (authors, spared) in
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn claude_with_key_has_two_legs_and_both_timeouts() {
+    fn claude_with_an_api_key_gets_the_timeouts_of_program_and_api() {
         let settings = |key: Option<&str>| {
             let mut settings =
                 ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, key.map(Into::into));
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn default_pool_pairs_with_any_reviewer_once_attested() {
+    fn default_pool_pairs_with_any_reviewer_if_opencode_is_attested() {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         settings.attest_opencode = true;
         let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).unwrap();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_ranked_by_price_and_by_level() {
+    fn pool_members_are_ordered_by_price_or_by_capability() {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         let all = ["stub:drafter", "gemini:pro", "claude:opus", "claude:haiku", "claude:sonnet"];
         for (name, strategy) in [("price", Strategy::Cheapest), ("level", Strategy::Capability)] {

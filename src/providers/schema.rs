@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misfit_is_described_with_its_place() {
+    fn value_that_breaks_the_schema_is_reported_with_its_path() {
         let schema = json!({
             "type": "object",
             "required": ["verdict", "findings"],

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fault_within_the_stream_keeps_its_kind() {
+    async fn error_inside_a_stream_keeps_its_kind() {
         let broken = || stream::iter([Err(timeout_fault(true, "it stalled"))]).boxed();
         let error = SseEvents::from_chunks(broken()).next_event().await.unwrap_err();
         assert_eq!(error.0, CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO });

@@ -322,7 +322,7 @@ mod tests {
     "#;
 
     #[tokio::test]
-    async fn answers_follow_the_call_number_and_the_last_repeats() {
+    async fn stub_answers_by_call_number_and_repeats_its_last_answer() {
         let stub = stub(SCRIPT).unwrap();
         let never = CancellationToken::new();
         for _ in 0..2 {

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn close_cancels_waiting_calls() {
+    async fn closing_worker_pools_cancels_waiting_calls() {
         let workers = workers(|| None);
         let taken =
             workers.acquire_slot(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn low_memory_waits_for_running_programs_or_fails() {
+    async fn call_waits_for_running_programs_or_fails_if_memory_is_low() {
         static LEFT: AtomicU64 = AtomicU64::new(4096);
         let workers = workers(|| Some(LEFT.load(Ordering::SeqCst) * MEGABYTE));
         let medium = call(WorkerPool::Medium);

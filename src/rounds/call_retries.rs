@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_and_refusal_failures_are_retried_without_limit() {
+    fn quota_and_key_failures_are_retried_without_limit() {
         for kind in [CallErrorKind::Quota { reset: None }, CallErrorKind::Auth] {
             assert_eq!(request_times(&[kind], 0).len(), 100);
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_from_an_older_journal_are_counted() {
+    fn failures_stored_by_an_older_version_still_limit_retries() {
         let old = |not_before: i64| -> CallFailure {
             serde_json::from_value(serde_json::json!({"kind": "busy", "not_before": not_before})).unwrap()
         };
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn billable_timeout_is_retried_once_and_a_free_one_more_often() {
+    fn timed_out_call_is_retried_once_if_billable_and_more_often_if_free() {
         let first = |leg: CallError| {
             let before = vec![CallAttempt { kind: leg.kind, message: leg.message, usage: *leg.usage }];
             CallError { earlier_attempts: before, ..error(CallErrorKind::Unavailable) }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn concurrent_requests_make_each_value_once() {
+    async fn concurrent_requests_compute_each_cached_value_once() {
         let (recent, made) = (CommitCache::default(), Cell::new(0));
         let ask = async |n: usize| {
             let make = async {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn newest_values_are_kept_and_failures_are_not() {
+    async fn cache_keeps_recently_used_values_and_no_failures() {
         let recent = CommitCache::default();
         let commits = 0..=INDEXES_KEPT;
         for n in commits.clone() {

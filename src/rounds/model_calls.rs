@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn run_pauses_if_only_paid_routes_are_left_and_waits_for_a_free_one() {
+    fn run_over_budget_pauses_unless_a_free_route_may_answer_later() {
         let closed = CallErrorKind::OverBudget { most_microusd: 1 };
         let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
         let failed = |kind: &CallErrorKind, before: &[CallErrorKind]| {

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn background_is_cut_first_and_facts_last() {
+    fn prompt_cuts_background_first_and_facts_last() {
         let whole = sample_prompt(MARK).assemble(usize::MAX).text.len();
         let mut before: Vec<String> = Vec::new();
         let order = ["files", "issue", "paths", "mistakes"];
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_cut_whole_and_texts_by_line() {
+    fn prompt_cuts_whole_files_and_single_lines_of_other_texts() {
         let whole = sample_prompt(MARK).assemble(usize::MAX).text.len();
         let less = sample_prompt(MARK).assemble(whole - 300);
         assert_eq!(missing_pieces(&less), [("files", 3)]);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_does_not_fit_leaves_its_space_to_others() {
+    fn file_too_large_for_the_prompt_leaves_its_space_to_other_files() {
         let files = [numbered_lines("long", 900), numbered_lines("first", 20), numbered_lines("second", 20)];
         let built = Prompt::new(MARK)
             .with_material("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_of_files_to_change_are_kept_like_facts() {
+    fn interfaces_of_files_to_change_are_kept_when_the_issue_is_cut() {
         let files =
             [numbered_lines("whole a", 60), numbered_lines("whole b", 60), numbered_lines("found", 60)];
         let least = ["fn a();\n".to_owned(), "fn b();\n".to_owned()];
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_tool_results_are_cut_first_and_all_are_carried_over() {
+    fn prompt_carries_over_tool_results_and_cuts_the_oldest_first() {
         let found = |what: &str| {
             PromptMaterial::text("found", MaterialWeight::ToolResults, &numbered_lines(what, 100))
         };
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn text_with_its_own_limit_is_cut_to_it_and_reported() {
+    fn text_over_its_own_limit_is_cut_and_reported() {
         let issue =
             PromptMaterial::text("issue", MaterialWeight::Task, &numbered_lines("ä", 100)).limit_chars(50);
         let cut = Prompt::new(MARK).with_material("The issue", issue).assemble(usize::MAX);
@@ -534,7 +534,7 @@ mod tests {
 
     /// Material consists of random texts that contain parts of a fence, including the mark.
     #[test]
-    fn material_cannot_close_or_imitate_a_fence() {
+    fn prompt_material_cannot_close_or_imitate_its_fence() {
         let words = [
             "<<<",
             ">>>",

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn review_counts_only_from_an_attested_other_family() {
+    fn review_counts_only_from_a_known_family_other_than_the_drafters() {
         let (opus, pro) = ("claude-opus-4-6", "gemini-2.5-pro");
         let (claude, gemini) = (served_model(opus, Some("claude")), served_model(pro, Some("gemini")));
         let unattested = served_model("unattested", None);

@@ -141,7 +141,7 @@ mod tests {
     use crate::codebase::estimate_tokens;
 
     #[test]
-    fn twelve_kinds_fit_in_seven_hundred_tokens() {
+    fn routing_prompt_with_twelve_skills_fits_in_700_tokens() {
         let file = |n: usize| {
             let about = "Use when people ask for this kind of work in words of their own. ".repeat(5);
             let text = format!("---\nname: kind-{n}-brief\ndescription: {about}\nworkflow: lld\n---\n");

@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn github_errors_become_our_own_sentences() {
+    fn github_errors_are_reported_in_our_own_words() {
         let call = || "POST /repos/o/r/pulls".to_owned();
         let problem =
             |field: &str, code: &str| GitHubValidationError { field: field.into(), code: code.into() };

@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn cleanup_keeps_used_results_and_removes_killed_fetches() {
+    fn cache_cleanup_keeps_used_dependencies_and_removes_killed_fetches() {
         let directory = tempfile::tempdir().unwrap();
         let of = dependencies(directory.path());
         fs::create_dir(directory.path().join(format!("{PENDING_PREFIX}killed"))).unwrap();
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn operator_keys_are_not_in_the_stored_result() {
+    fn operator_keys_are_not_stored_with_fetched_dependencies() {
         let cache = tempfile::tempdir().unwrap();
         let of = dependencies(cache.path());
         let new = of.create_pending().unwrap();

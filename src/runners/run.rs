@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_time_saving_preset_is_skipped() {
+    async fn missing_prebuilt_output_or_dependency_cache_is_skipped() {
         let (scratch, cancel) = (TestDirectories::new().unwrap(), CancellationToken::new());
         let of = |made: &str| [Toolchain { built: Some(made.into()), ..Toolchain::default() }];
         scratch.copy_prebuilt("go", &of("/none/such"), &cancel).await.unwrap();
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_manifests_give_one_note() {
+    fn changed_manifests_are_listed_in_one_note_on_unfetched_dependencies() {
         assert_eq!(unfetched_note(["src/lib.rs"].into_iter()), None);
         let one = "`a/Cargo.toml` is changed; new dependencies in it are not fetched in this run";
         assert_eq!(unfetched_note(["a/Cargo.toml", "b.rs"].into_iter()).unwrap(), one);
@@ -630,7 +630,7 @@ mod tests {
     /// Checks modification times, by which build tools detect changes: an unchanged file keeps its time, and a reverted
     /// file gets a new one.
     #[tokio::test]
-    async fn workspace_runs_share_only_build_output() {
+    async fn test_runs_in_one_workspace_share_only_build_output() {
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "echo a > old").await;
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn overlay_files_are_tested() {
+    async fn tests_run_on_the_commit_with_overlay_files_applied() {
         let root = tempfile::tempdir().unwrap();
         let snapshot =
             committed(root.path(), "echo a > old && mkdir f && ln -s f away && echo { > package.json").await;

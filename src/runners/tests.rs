@@ -56,7 +56,7 @@ fn read(runner: &TestRunner, project: TestProject, suite_output: SuiteOutput) ->
 }
 
 #[test]
-fn cargo_output_is_read() {
+fn cargo_test_output_is_parsed() {
     let mut found = TestReport::default();
     let mut suite = (cargo::RUNNER.suite)(project());
     let mut call = Some(suite.begin().unwrap());
@@ -142,7 +142,7 @@ fn deeply_nested_cargo_line_is_ignored() {
 }
 
 #[test]
-fn toolchain_in_home_does_not_share_the_home() {
+fn toolchain_inside_home_exposes_only_its_own_files_to_the_sandbox() {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap()).canonicalize().unwrap();
     let home = home.to_str().unwrap();
     let shown = |runner: &TestRunner, lines: &[&str]| {
@@ -158,7 +158,7 @@ fn toolchain_in_home_does_not_share_the_home() {
 }
 
 #[test]
-fn report_depth_and_trouble_are_limited() {
+fn test_report_nesting_and_error_count_are_limited() {
     let event = |kind: &str, nesting: usize| {
         format!(r#"{{"type":"{kind}","name":"n","nesting":{nesting},"file":"/tree/a.js"}}"#) + "\n"
     };
@@ -174,7 +174,7 @@ fn report_depth_and_trouble_are_limited() {
 }
 
 #[test]
-fn pytest_report_is_read() {
+fn pytest_report_is_parsed() {
     let found =
         read(&pytest::RUNNER, project(), suite_output(CommandExit::Exit(1), "", &[&recorded("pytest.xml")]));
     insta::assert_snapshot!(test_lines(&found).join("\n"), @r"
@@ -207,7 +207,7 @@ fn pytest_report_is_read() {
 }
 
 #[test]
-fn node_report_is_read() {
+fn node_test_report_is_parsed() {
     let found =
         read(&node::RUNNER, project(), suite_output(CommandExit::Exit(1), "", &[&recorded("node.jsonl")]));
     insta::assert_snapshot!(test_lines(&found).join("\n"), @r"
@@ -230,7 +230,7 @@ fn node_report_is_read() {
 }
 
 #[test]
-fn go_report_is_read() {
+fn go_test_report_is_parsed() {
     let found = read(&go::RUNNER, project(), suite_output(CommandExit::Exit(1), &recorded("go.jsonl"), &[]));
     insta::assert_snapshot!(test_lines(&found).join("\n"), @r"
     example.com/planted.TestFails: assertion at planted_test.go:10
@@ -271,7 +271,7 @@ fn generic(report: Option<&str>, suite_output: SuiteOutput) -> TestReport {
 }
 
 #[test]
-fn custom_command_is_read_by_exit_code_xml_or_tap() {
+fn custom_test_command_is_judged_by_exit_code_junit_xml_or_tap() {
     let found = generic(None, suite_output(CommandExit::Exit(0), "fine", &[]));
     assert_eq!((test_lines(&found), found.has_passed()), (vec!["make test: passed".to_owned()], true));
     let found = generic(None, suite_output(CommandExit::Exit(2), "ModuleNotFoundError: x", &[]));
@@ -306,7 +306,7 @@ fn custom_command_is_read_by_exit_code_xml_or_tap() {
 }
 
 #[test]
-fn hostile_report_gives_one_clear_line() {
+fn malformed_or_huge_test_report_gives_one_error_line() {
     let bomb = r#"<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><testcase name="&b;"/></testsuite>"#;
     let one = |report: &str| generic(Some("r.xml"), suite_output(CommandExit::Exit(0), "", &[report]));
     assert_eq!(one(bomb).trouble, ["the report declares a document type, which no test report does"]);

@@ -261,7 +261,7 @@ mod tests {
     /// The folder must be writable, because tools write state next to the modules. A project's own packages come from
     /// the tree.
     #[test]
-    fn modules_are_linked_into_a_folder_of_the_run() {
+    fn node_modules_entries_are_linked_into_a_directory_of_the_run() {
         let (made, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for folder in ["node_modules/a", "node_modules/@b/c", "packages/w/node_modules/a"] {
             fs::create_dir_all(made.path().join(folder)).unwrap();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn only_messages_with_the_nonce_report_a_failed_start() {
+    fn only_messages_with_the_nonce_report_a_failed_sandbox_start() {
         assert!(capture(99, &["wordok\n", "no lies\n"]).has_begun());
         for (pieces, why, missing) in [
             (&["bwrap: no"][..], "bwrap: no", false),

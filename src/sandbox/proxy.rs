@@ -297,7 +297,7 @@ mod tests {
 
     /// Allows the host that a refusal names and checks that the same request then succeeds.
     #[tokio::test]
-    async fn allowing_the_suggested_host_works() {
+    async fn allowing_the_host_named_in_a_refusal_lets_the_request_through() {
         let directory = tempfile::tempdir().unwrap();
         let port = spawn_server(b"hello".to_vec()).await;
         let target = [format!("127.0.0.1:{port}"), format!("[::ffff:127.0.0.1]:{port}")];

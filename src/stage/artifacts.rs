@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_input_names_the_command_that_makes_it() {
+    fn error_for_a_missing_input_names_the_command_that_creates_it() {
         let row = ArtifactRow { issue: IssueNo(7), kind: "lld".into(), hash: Hash::digest(b"") };
         assert_eq!(require_artifact(Some(&row), "The design", "/lld").unwrap().hash, row.hash);
         let StepError::User(said) = require_artifact(None, "The approved design", "/lld").unwrap_err() else {

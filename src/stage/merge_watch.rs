@@ -601,7 +601,7 @@ mod tests {
     use crate::engine::ApprovalKind;
 
     #[test]
-    fn proposed_but_unaccepted_document_is_not_the_pushed_one() {
+    fn merge_watch_is_for_the_accepted_document_and_not_a_proposed_one() {
         let [first, second] = [&b"first"[..], b"second"].map(Hash::digest);
         let (subject, kind) = (Hash::digest(b"subject"), ApprovalKind::Approve);
         let row = ApprovalRow { document: first, subject, answer: None, kind, with: Vec::new() };
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ci_fix_counts_and_other_pushes_do_not() {
+    fn ci_fix_is_counted_and_other_pushes_are_not() {
         let mut after = MergeWatch::default();
         after.start_ci_fix(vec!["build".to_owned()]);
         after.reset_after_push(None);

@@ -1072,7 +1072,7 @@ mod tests {
     const EARLIER: &str = include_str!("../../fixtures/states/lld-asking.json");
 
     #[test]
-    fn state_of_an_earlier_version_still_loads() {
+    fn stage_state_stored_by_an_earlier_version_still_loads() {
         let stage: StageState = serde_json::from_str(EARLIER).unwrap();
         let (now, then) =
             (serde_json::to_value(&stage).unwrap(), serde_json::from_str::<Value>(EARLIER).unwrap());

@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_person_goes_first_then_least_recent_repository() {
+    fn run_with_a_waiting_person_goes_first_then_least_recent_repository() {
         let agenda = Agenda::default();
         let busy: Vec<_> = (1..=6).map(|seq| scheduled_run(seq, RunPriority::Normal, 1)).collect();
         agenda.set_live_runs(RepoId(1), busy);
@@ -688,7 +688,7 @@ mod tests {
     }
 
     #[test]
-    fn outdated_pauses_are_read_again() {
+    fn pauses_read_before_a_change_are_discarded() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         agenda.pause(PauseScope::Server);
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn uncommitted_change_schedules_a_scan() {
+    fn dropped_change_schedules_a_scan_of_the_repository() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         drop(agenda.begin_change(RepoId(1)));
@@ -720,7 +720,7 @@ mod tests {
     }
 
     #[test]
-    fn release_until_keeps_due_time_of_a_prioritized_run() {
+    fn release_until_does_not_delay_a_run_prioritized_meanwhile() {
         let agenda = Agenda::default();
         let later = NOW.plus(Duration::from_secs(60));
         for (rank, due) in [

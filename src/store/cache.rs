@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_values_survive_reopening() {
+    fn cached_values_survive_reopening_the_cache() {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path());
         keep(&mut cache, &[(1, b"one"), (2, b"")]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn value_of_another_key_is_ignored() {
+    fn cached_value_stored_for_another_key_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path());
         keep(&mut cache, &[(1, b"one"), (2, b"two"), (3, b"three")]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_loses_values_but_the_cache_recovers() {
+    fn damaged_cache_loses_values_and_stores_new_ones() {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path());
         keep(&mut cache, &[(1, &[7; 999]), (2, b"two")]);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn unrequested_values_are_evicted_when_full() {
+    fn full_cache_evicts_values_that_were_not_requested() {
         let directory = tempfile::tempdir().unwrap();
         let noise =
             |blob: u32| -> Vec<u8> { (0..999_u32).flat_map(|n| *key(blob * 999 + n).0.bytes()).collect() };

@@ -76,7 +76,7 @@ pub(super) async fn claim_after_scans(store: &Store, now: Timestamp) -> Option<R
 }
 
 #[test]
-fn directory_has_one_owner_and_private_mode() {
+fn data_directory_is_private_and_used_by_one_server() {
     let root = tempfile::tempdir().unwrap();
     let data = root.path().join("data");
     let first = open(&data).unwrap();
@@ -173,7 +173,7 @@ async fn empty_or_truncated_database_is_refused() {
 }
 
 #[tokio::test]
-async fn check_names_repositories_without_a_database() {
+async fn store_check_reports_repositories_without_a_database() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     for (repo, name) in [(1, "lost"), (2, "folderless"), (3, "seen")] {
@@ -198,7 +198,7 @@ async fn check_names_repositories_without_a_database() {
 }
 
 #[tokio::test]
-async fn damaged_repository_does_not_delay_others() {
+async fn damaged_repository_does_not_delay_other_repositories() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let (broken, sound) = (RepoId(1), RepoId(2));
@@ -221,7 +221,7 @@ async fn damaged_repository_does_not_delay_others() {
 }
 
 #[tokio::test]
-async fn duplicate_delivery_is_dropped_and_dead_one_is_rearmed() {
+async fn duplicate_delivery_is_dropped_and_a_given_up_one_is_retried() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let inbox = store.inbox();
@@ -297,7 +297,7 @@ async fn name_belongs_to_the_repository_last_seen_with_it() {
 }
 
 #[tokio::test]
-async fn documents_have_hashes_and_audit_chain_shows_tampering() {
+async fn documents_are_stored_by_hash_and_audit_chain_detects_tampering() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let StartDecision::New(run) = store.start_run(new_run(RepoId(3), 42)).await.unwrap() else { panic!() };
@@ -340,7 +340,7 @@ fn lock_database(root: &Path, repo: RepoId) -> rusqlite::Connection {
 }
 
 #[tokio::test]
-async fn slow_opening_does_not_delay_others() {
+async fn slow_opening_database_does_not_delay_other_repositories() {
     let root = tempfile::tempdir().unwrap();
     let (slow, sound) = (RepoId(1), RepoId(2));
     let store = open(root.path()).unwrap();
@@ -370,7 +370,7 @@ async fn slow_opening_does_not_delay_others() {
 }
 
 #[tokio::test]
-async fn abandoned_opening_completes_once() {
+async fn database_opening_whose_caller_gave_up_completes_once() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.start_run(new_run(RepoId(1), 1)).await.unwrap();
@@ -428,7 +428,7 @@ async fn concurrent_reservations_stay_within_the_cap() {
 }
 
 #[test]
-fn unchanged_file_is_copied_once() {
+fn upgrade_copies_an_unchanged_database_once() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("main.db");
     let open = rusqlite::Connection::open(&file).unwrap();
@@ -443,7 +443,7 @@ fn unchanged_file_is_copied_once() {
 }
 
 #[tokio::test]
-async fn spend_of_others_is_known_without_their_ledgers() {
+async fn spend_of_other_repositories_is_known_without_reading_their_ledgers() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let asked = |repo| Reservation {
@@ -471,7 +471,7 @@ async fn spend_of_others_is_known_without_their_ledgers() {
 }
 
 #[test]
-fn stopped_copy_ends_within_a_database() {
+fn cancelled_backup_stops_in_the_middle_of_a_database() {
     let root = tempfile::tempdir().unwrap();
     let (from, to) = (root.path().join("from.db"), root.path().join("to.db"));
     let sql = "CREATE TABLE document AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_received_bytes_count_until_dropped() {
+    fn body_buffer_counts_only_received_bytes_until_the_body_is_dropped() {
         let buffer = BodyBuffer::new(100 * KILOBYTE);
         let mut first = buffer.begin_body(25 * KILOBYTE * KILOBYTE).unwrap();
         assert_eq!(buffer.free.available_permits(), 100 * KILOBYTE - limits::LEAST_REQUEST_BYTES);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn throttle_logs_once_per_gap_with_count() {
+    fn log_throttle_logs_once_per_interval_with_a_count() {
         let (throttle, gap) = (LogThrottle::default(), LOG_GAP);
         let mut at = Timestamp(0);
         let lines: Vec<_> = [gap / 2, gap / 2, gap]

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_workflow_has_settings() {
+    fn every_workflow_has_a_settings_table() {
         let tables: Vec<_> = TABLES.iter().map(|table| table.name).collect();
         let names: Vec<_> = ALL.iter().map(|workflow| workflow.name()).collect();
         assert_eq!(tables, names);

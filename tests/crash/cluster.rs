@@ -356,7 +356,7 @@ impl Site {
 
 #[test]
 #[ignore = "takes long"]
-fn cluster_with_faults_ends_as_one_server_without_faults() {
+fn cluster_with_faults_reaches_the_state_of_one_server_without_faults() {
     let size = if crate::world::all() {
         Size { repositories: 8, issues: 5, faults: 24 }
     } else {

@@ -79,7 +79,7 @@ fn final_state(data: &Path) -> String {
 }
 
 #[test]
-fn demo_killed_twice_ends_as_if_not_killed() {
+fn demo_killed_twice_reaches_the_state_of_an_uninterrupted_demo() {
     let home = tempfile::tempdir().unwrap();
     let calm = home.path().join("calm");
     run_demo(&calm);

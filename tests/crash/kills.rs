@@ -144,7 +144,7 @@ impl Site {
 }
 
 #[test]
-fn run_ends_as_if_not_killed_after_random_kills() {
+fn run_killed_at_random_times_reaches_the_state_of_an_unkilled_run() {
     let wanted: usize = if crate::world::all() { 20 } else { 4 };
     let mut random = Random::seeded("kills");
     let begun = Instant::now();
@@ -197,7 +197,7 @@ fn run_ends_as_if_not_killed_after_random_kills() {
 
 /// The drafter and a grandchild in its own session outlive a killed server. The next server must end both processes.
 #[test]
-fn next_server_ends_only_orphans_of_the_killed_one() {
+fn next_server_kills_only_orphans_of_the_killed_server() {
     let models = Models::hanging();
     matrix::runtime().block_on(async {
         let site = Site::open(&models, "orphans").await;

@@ -399,7 +399,7 @@ fn check_kills(scenario: &'static Scenario, step: usize) {
 }
 
 #[test]
-fn run_killed_at_any_moment_ends_as_if_not_killed() {
+fn run_killed_at_any_moment_reaches_the_state_of_an_unkilled_run() {
     for (at, scenario) in scenarios::ALL.iter().enumerate() {
         // The other scenarios repeat much of the first.
         check_kills(scenario, if at == 0 { 1 } else { 12 });
@@ -408,14 +408,14 @@ fn run_killed_at_any_moment_ends_as_if_not_killed() {
 
 #[test]
 #[ignore = "takes long"]
-fn other_documents_are_published_once_after_a_kill() {
+fn killed_run_publishes_issues_files_and_gateless_documents_once() {
     for scenario in scenarios::OTHERWISE {
         check_kills(scenario, 6);
     }
 }
 
 #[test]
-fn run_pauses_once_within_its_budget_after_a_kill() {
+fn killed_run_pauses_once_and_stays_within_its_budget() {
     check_kills(&scenarios::PAUSED, 10);
 }
 

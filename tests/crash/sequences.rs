@@ -423,7 +423,7 @@ fn check_sequence(initial: &InitialWorld, moves: &[Move]) -> (String, BTreeSet<&
 }
 
 #[test]
-fn invariants_hold_after_random_event_sequences() {
+fn run_invariants_hold_after_random_sequences_of_github_events() {
     let (begun, models) = (Instant::now(), Models::start(Duration::ZERO));
     let initial = runtime().block_on(InitialWorld::make(&models));
     let mut random = Random::seeded("random sequences");

@@ -118,7 +118,7 @@ const BUILDS: &[Build] = &[
 
 /// Runs each row in each cell that has the program. The attack must run, print no secret and change nothing outside.
 #[test]
-fn build_attacks_reach_nothing_outside_the_sandbox() {
+fn malicious_builds_reach_nothing_outside_the_sandbox() {
     for cell in cells() {
         for Build { name, needs, files } in BUILDS {
             let world = World::new(cell);

@@ -75,7 +75,7 @@ fn cells() -> Vec<Cell> {
 
 /// Runs every row in every cell and reports all failures together.
 #[test]
-fn escape_attempts_fail_in_every_cell() {
+fn sandbox_escape_attempts_fail_for_every_user_and_level() {
     let (found, cells) = (Mutex::new(Vec::new()), cells());
     std::thread::scope(|scope| {
         for cell in &cells {
@@ -132,7 +132,7 @@ fn check_output(row: &Row, cell: Cell, output: &str) -> CheckedOutput {
 /// Without namespaces and without a separate user there is nothing to isolate with, so the sandbox refuses in one
 /// sentence.
 #[test]
-fn basic_level_as_the_servers_own_user_is_refused() {
+fn sandbox_at_basic_level_is_refused_without_a_separate_user() {
     let user = if own_user() == 0 { NOBODY } else { own_user() };
     let world = World::new(Cell { name: "user, basic", user, level: "basic" });
     let result = world.run(&[], "true");
@@ -163,7 +163,7 @@ fn killed_server_leaves_no_process_running() {
 
 /// A daemon that emptied its environment still belongs to its command as long as the command runs.
 #[test]
-fn daemon_lives_as_long_as_its_command() {
+fn daemon_started_by_a_command_lives_as_long_as_the_command() {
     let script = "perl -MPOSIX -e 'exit if fork; setsid(); exit if fork; open(my $f, \">\", \"pid\"); print $f $$; close $f; \
                   %ENV = (); exec {\"sleep\"} \"{mark}\", 600'; sleep 2; kill -0 $(cat pid) && echo alive";
     for cell in cells() {
@@ -258,7 +258,7 @@ fn tree_with_files_of_another_owner_is_refused() {
 
 /// A tree deeper than the maximum path length is counted, or its command is ended, and its owner gets the tree back.
 #[test]
-fn very_deep_tree_is_handled() {
+fn very_deep_directory_tree_is_counted_and_can_be_deleted() {
     let script =
         "perl -e 'for (1..3000) { mkdir \"deep\" and chdir \"deep\" or die $! } print \"deep enough\"'";
     for cell in cells() {

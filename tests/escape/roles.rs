@@ -339,7 +339,7 @@ async fn commands_run_in_node_and_python_repositories() {
 
 /// Runs both tests again as a server that is not root.
 #[test]
-fn roles_hold_when_an_ordinary_user_serves() {
+fn role_tool_limits_hold_for_a_server_that_is_not_root() {
     if own_user() != 0 {
         return;
     }

@@ -187,7 +187,7 @@ fn check_env(at: &str, text: &str) {
 }
 
 #[test]
-fn code_blocks_are_valid() {
+fn code_blocks_in_the_docs_are_valid() {
     let mut checked = 0;
     for (name, text) in pages() {
         let (blocks, inline) = code(&text);
@@ -246,7 +246,7 @@ fn links(markdown: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn relative_links_have_targets() {
+fn relative_links_in_the_docs_have_targets() {
     let mut checked = 0;
     let headings_of = |file: &Path| links(&fs::read_to_string(file).unwrap()).1;
     for (name, text) in pages() {
@@ -272,7 +272,7 @@ fn relative_links_have_targets() {
 }
 
 #[test]
-fn pages_are_short_and_in_the_index() {
+fn docs_pages_are_short_and_in_the_index() {
     let readme = fs::read_to_string(path("README.md")).unwrap();
     assert!(readme.lines().count() <= 130, "README.md has {} lines", readme.lines().count());
     assert!(
@@ -291,7 +291,7 @@ fn pages_are_short_and_in_the_index() {
 }
 
 #[test]
-fn broken_snippet_is_detected() {
+fn docs_check_detects_a_broken_snippet() {
     let fails = |check: &(dyn Fn() + std::panic::RefUnwindSafe)| std::panic::catch_unwind(check).is_err();
     assert!(
         settings(&with_required_tables("[[providers.gemini.key]]\ntier = \"paid\"\n")).is_err(),
@@ -344,7 +344,7 @@ fn listed_settings() -> String {
 }
 
 #[test]
-fn listed_settings_equal_the_defaults() {
+fn settings_listed_in_the_docs_equal_the_defaults() {
     let written = listed_settings();
     assert_eq!(
         debug_text(&settings(&written).unwrap()),
@@ -358,7 +358,7 @@ fn listed_settings_equal_the_defaults() {
 }
 
 #[test]
-fn each_setting_is_listed() {
+fn each_setting_is_listed_in_the_docs() {
     let written = listed_settings();
     for table in ["app", "github", "server", "data", "installations", "models", "providers", "workers", "lld"]
         .into_iter()

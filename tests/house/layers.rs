@@ -349,7 +349,7 @@ mod checker {
     }
 
     #[test]
-    fn each_form_of_module_path_is_seen() {
+    fn layer_check_finds_every_form_of_module_path() {
         for source in [
             "use crate::engine;",
             "use crate::engine as quiet;",
@@ -385,7 +385,7 @@ mod checker {
     }
 
     #[test]
-    fn modules_of_one_layer_and_localhub_are_refused() {
+    fn layer_check_refuses_imports_within_a_layer_and_of_localhub() {
         assert_caught("use crate::commands::CommandSpec;", "commands");
         assert!(!objections_in("use crate::localhub::Hub;").is_empty());
         assert_eq!(objections("localhub/rest/issues.rs", "use crate::types::IssueNo;"), [""; 0]);
@@ -416,7 +416,7 @@ mod checker {
     }
 
     #[test]
-    fn allowed_paths_pass() {
+    fn layer_check_accepts_paths_to_lower_layers() {
         for source in [
             "use crate::{github::Body, types::{Hash, IssueNo}, limits};",
             "use super::super::frame; use super::line; use self::inner::x;",

@@ -85,7 +85,7 @@ fn docker_context_has_all_build_inputs() {
 }
 
 #[test]
-fn systemd_unit_starts_the_program_and_waits_for_its_end() {
+fn systemd_unit_starts_the_program_and_waits_for_its_shutdown() {
     let unit = read_file("packaging/countersign.service");
     let command: Vec<String> = value_of(&unit, "ExecStart=").split(' ').map(str::to_owned).collect();
     assert_parses(&command);
@@ -104,7 +104,7 @@ fn systemd_unit_starts_the_program_and_waits_for_its_end() {
 }
 
 #[test]
-fn unit_leaves_out_options_that_break_the_sandbox() {
+fn systemd_unit_sets_no_option_that_breaks_the_sandbox() {
     let unit = read_file("packaging/countersign.service");
     for option in [
         "RestrictNamespaces",
@@ -142,7 +142,7 @@ fn release_pins_actions_and_our_rust_version() {
 }
 
 #[test]
-fn released_targets_are_the_checked_targets() {
+fn release_targets_equal_the_targets_checked_by_cargo_deny() {
     let release = read_file(".github/workflows/release.yml");
     let targets: BTreeSet<&str> = release
         .lines()

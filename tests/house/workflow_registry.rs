@@ -63,7 +63,7 @@ fn parsed(source: &str) -> syn::File {
 }
 
 #[test]
-fn each_workflow_has_a_file_a_module_and_a_row() {
+fn each_workflow_has_a_file_a_module_and_an_entry_in_all() {
     let file = parsed(&fs::read_to_string(workflows_dir().join("mod.rs")).unwrap());
     let rows = in_all(&file);
     assert_eq!(on_disk(), declared(&file), "files in src/workflows, and `pub mod` lines in its mod.rs");
@@ -77,7 +77,7 @@ fn each_workflow_has_a_file_a_module_and_a_row() {
 }
 
 #[test]
-fn reader_finds_modules_and_rows() {
+fn workflow_registry_parser_finds_modules_and_table_entries() {
     let file = parsed("pub mod lld; pub mod spec; pub static ALL: &[&dyn W] = &[&lld::Lld];");
     assert_eq!(declared(&file), ["lld", "spec"].map(str::to_owned).into());
     assert_eq!(in_all(&file), ["lld"]);

@@ -149,7 +149,7 @@ async fn replay_repeats_fallback_attempts_in_order() {
 }
 
 #[tokio::test]
-async fn repeated_request_replays_each_take_in_turn() {
+async fn repeated_request_replays_its_recordings_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let turns = vec![
         Behaviour::Status(503, json!({"error": {"message": "busy"}}), None),

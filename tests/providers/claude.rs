@@ -116,7 +116,7 @@ async fn refused_call_fails_after_two_requests_at_most() {
 }
 
 #[tokio::test]
-async fn rate_limit_has_no_reset_time() {
+async fn rate_limit_error_of_the_claude_program_has_no_reset_time() {
     for (case, seconds) in [("a_rate_limit", 2), ("a_long_limit", 7200)] {
         let busy = Behaviour::Error(429, "rate_limit_error", Some(seconds));
         for outcome in outcomes(case, busy, |_| {}).await {
@@ -207,7 +207,7 @@ async fn long_system_prompt_reaches_the_model() {
 }
 
 #[tokio::test]
-async fn program_version_is_inspected() {
+async fn inspect_reports_the_version_of_the_claude_program() {
     for binary in binaries(BINARIES, "the_version") {
         let data = tempfile::tempdir().unwrap();
         let settings = with_binary(&binary, data.path(), "http://127.0.0.1:9".parse().unwrap());
@@ -221,7 +221,7 @@ async fn program_version_is_inspected() {
 /// A hook's output becomes part of the prompt, and the hook runs with the operator's rights even if tools are off. So
 /// neither the operator's hooks nor those of a parent directory may run.
 #[tokio::test]
-async fn foreign_hooks_do_not_run() {
+async fn claude_hooks_of_operator_and_parent_directories_do_not_run() {
     for binary in binaries(BINARIES, "a_hook") {
         let place = tempfile::tempdir().unwrap();
         let plant = |directory: PathBuf| {
@@ -261,7 +261,7 @@ async fn foreign_hooks_do_not_run() {
 const HOOKED: &str = "a-hook-has-spoken";
 
 #[tokio::test]
-#[ignore = "started by foreign_hooks_do_not_run"]
+#[ignore = "started by claude_hooks_of_operator_and_parent_directories_do_not_run"]
 async fn child_call_with_planted_hooks() {
     let outcomes = outcomes("one_call", Behaviour::Text { served: None }, |_| {}).await;
     outcomes[0].answer();

@@ -140,7 +140,7 @@ async fn error_statuses_map_to_error_kinds() {
 }
 
 #[tokio::test]
-async fn unusable_responses_are_typed_and_counted() {
+async fn unusable_responses_map_to_error_kinds_and_keep_token_counts() {
     for (behaviour, expected) in [
         (Behaviour::MaxTokens, CallErrorKind::Truncated),
         (Behaviour::Refusal, CallErrorKind::Refused),
@@ -174,7 +174,7 @@ async fn response_that_ignores_the_schema_is_rejected() {
 }
 
 #[tokio::test]
-async fn silence_and_stall_time_out() {
+async fn silent_or_stalled_claude_api_response_times_out() {
     let (settings, _) = served(Behaviour::Hang).await;
     let mut call = question("claude");
     call.deadline = Duration::from_secs(200);
@@ -199,7 +199,7 @@ async fn call_without_a_key_sends_nothing() {
 }
 
 #[tokio::test]
-async fn complete_message_ends_the_call_and_a_second_is_rejected() {
+async fn call_ends_at_a_complete_message_and_a_second_message_is_rejected() {
     let (settings, _) = served(Behaviour::StaysOpen).await;
     let reply = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap();
     assert_eq!(reply.text, "It is sound.");

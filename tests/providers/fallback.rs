@@ -88,7 +88,7 @@ async fn api_answers_when_the_program_is_missing_or_fails() {
 }
 
 #[tokio::test]
-async fn error_names_both_when_program_and_api_fail() {
+async fn error_names_program_and_api_when_both_fail() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, _) = served(Behaviour::Error(401, "authentication_error", None)).await;
     with_broken_program(&mut settings, directory.path());

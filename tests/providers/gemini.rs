@@ -126,7 +126,7 @@ async fn response_by_another_model_is_rejected() {
 }
 
 #[tokio::test]
-async fn unusable_responses_are_typed() {
+async fn unusable_gemini_responses_map_to_error_kinds() {
     let ended = |reason: &str| with(good("part"), "/candidates/0/finishReason", json!(reason));
     assert_eq!(kind(200, ended("MAX_TOKENS")).await, CallErrorKind::Truncated);
     assert_eq!(kind(200, ended("SAFETY")).await, CallErrorKind::Refused);
@@ -169,7 +169,7 @@ async fn error_statuses_map_to_error_kinds() {
 }
 
 #[tokio::test]
-async fn missing_key_and_unreachable_server_differ() {
+async fn missing_key_is_auth_error_and_unreachable_server_is_unavailable() {
     let mut settings = settings("/nowhere".as_ref());
     settings.gemini.base_url = "http://127.0.0.1:1".parse().unwrap();
     let error = ask(&settings, "gemini:pro", question("gemini")).await.unwrap_err();

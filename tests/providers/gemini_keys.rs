@@ -205,7 +205,7 @@ impl Setup {
 }
 
 #[tokio::test]
-async fn used_up_project_is_skipped_until_its_day_ends() {
+async fn project_with_used_up_quota_is_skipped_until_its_day_ends() {
     let mut setup = three_keys().await;
     setup.answer("one", day());
     let (outcome, requested_keys) = setup.ask().await;
@@ -260,7 +260,7 @@ async fn exhausted_projects_report_the_soonest_reset() {
 }
 
 #[tokio::test]
-async fn rate_limit_sets_a_project_cooldown_of_its_length() {
+async fn rate_limit_sets_a_project_cooldown_of_the_named_delay() {
     for (answer, seconds) in [
         (minute(), 30),
         ((429, Some("90"), json!({})), 90),
@@ -333,7 +333,7 @@ async fn refused_key_is_skipped_until_a_restart() {
 }
 
 #[tokio::test]
-async fn denied_model_sets_an_hours_cooldown_for_that_model() {
+async fn key_denied_a_model_is_not_used_for_that_model_for_an_hour() {
     let mut setup = three_keys().await;
     let denied = "Permission denied on resource models/gemini-3.1-pro-preview";
     setup.answer("one", error(403, denied, json!([])));
@@ -405,7 +405,7 @@ async fn free_tier_gets_no_private_prompt() {
 }
 
 #[tokio::test]
-async fn drafts_need_the_setting() {
+async fn gemini_drafts_need_allow_gemini_drafts() {
     let mut setup = three_keys().await;
     let (outcome, requested_keys) = setup.ask_as(CallRole::Drafter, false).await;
     assert_eq!(requested_keys, [""; 0]);

@@ -70,7 +70,7 @@ async fn check_lists(url: &url::Url, lines: &str) -> ListCheck {
 }
 
 #[tokio::test]
-async fn complete_list_gives_no_warning() {
+async fn complete_model_list_gives_no_warning() {
     let claude = &["claude-opus-5-5-20260922", "claude-haiku-5-5", "claude-mythos-9"];
     let (url, requests) = lists(claude, &["gemini-3.1-pro-preview"]).await;
     let found = check_lists(&url, "").await;
@@ -82,7 +82,7 @@ async fn complete_list_gives_no_warning() {
 }
 
 #[tokio::test]
-async fn unlisted_model_is_reported_with_the_line_to_write() {
+async fn unlisted_model_is_reported_with_the_settings_line_to_write() {
     let (url, _) =
         lists(&["claude-opus-6", "claude-haiku-5-5"], &["gemini-4-neon", "gemini-3.8-flash"]).await;
     let found = check_lists(&url, "").await;
@@ -124,7 +124,7 @@ async fn model_retired_within_sixty_days_is_reported() {
 }
 
 #[tokio::test]
-async fn service_without_a_list_still_warns_of_retirements() {
+async fn service_without_a_model_list_still_warns_of_retirements() {
     let url = serve(Router::new()).await;
     let found = check_lists(&url, "[models]\nreviewer = \"gemini:3-pro-preview\"\n").await;
     assert_eq!(

@@ -105,7 +105,7 @@ async fn prompt_that_fills_the_window_is_too_long() {
 }
 
 #[tokio::test]
-async fn unusable_responses_are_typed() {
+async fn unusable_ollama_responses_map_to_error_kinds() {
     for (events, kind) in [
         (vec![line("Half"), last("length", 900)], CallErrorKind::Truncated),
         (vec![line(" "), last("stop", 900)], CallErrorKind::Empty),
@@ -138,14 +138,14 @@ async fn missing_model_or_server_is_reported_with_its_fix() {
 }
 
 #[tokio::test]
-async fn silence_and_stall_time_out() {
+async fn silent_or_stalled_ollama_response_times_out() {
     let (hanging, _) = start("/api/chat", Behaviour::Hang).await;
     let (stalling, _) = start("/api/chat", Behaviour::Stall(format!("{}\n", line("Well,")))).await;
     assert_timeouts_use_clock("ollama:qwen", &local(hanging), &local(stalling)).await;
 }
 
 #[tokio::test]
-async fn refusal_of_a_long_prompt_is_too_long() {
+async fn refusal_for_context_length_maps_to_too_long() {
     let body = json!({"error": "the input exceeds the available context length"});
     assert_eq!(fails(Behaviour::Status(400, body, None)).await.kind, CallErrorKind::TooLong);
 }

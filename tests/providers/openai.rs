@@ -205,7 +205,7 @@ async fn error_statuses_map_to_error_kinds() {
 }
 
 #[tokio::test]
-async fn unusable_responses_are_typed() {
+async fn unusable_openai_responses_map_to_error_kinds() {
     for (body, wanted) in [
         (text_stream("Half", "length"), CallErrorKind::Truncated),
         (text_stream("Half", "content_filter"), CallErrorKind::Refused),
@@ -235,7 +235,7 @@ async fn unusable_responses_are_typed() {
 }
 
 #[tokio::test]
-async fn silence_and_stall_time_out() {
+async fn silent_or_stalled_openai_response_times_out() {
     let (hanging, _) = start("/chat/completions", Behaviour::Hang).await;
     let begun = format!("data: {}\n\n", event(json!({"content": "Well,"}), None));
     let (stalling, _) = start("/chat/completions", Behaviour::Stall(begun)).await;
@@ -256,7 +256,7 @@ async fn silence_and_stall_time_out() {
 }
 
 #[test]
-fn error_for_an_unknown_model_shows_the_table_row_to_add() {
+fn error_for_an_unknown_model_shows_the_model_entry_to_add() {
     let providers = ModelProviders::new(&settings("/nowhere".as_ref()), Arc::new(SystemClock)).unwrap();
     for (spec, id) in [("ollama:llama4:8b", "llama4:8b"), ("openai:gpt-x", "gpt-x")] {
         let error = providers.model(spec).unwrap_err().to_string();

@@ -63,7 +63,7 @@ async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut ModelCa
 }
 
 #[tokio::test]
-async fn response_is_counted_without_a_served_model() {
+async fn opencode_response_has_token_counts_but_no_served_model() {
     for outcome in outcomes("an_answer", Behaviour::Text { served: None }, |_| {}).await {
         let reply = outcome.reply.unwrap();
         assert_eq!(reply.text, "It is sound.");

@@ -456,7 +456,7 @@ fn small_answer(part: usize) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn outcome_of_a_merged_change_reaches_the_next_drafter_fenced() {
+async fn outcome_of_a_merged_change_is_quoted_to_the_next_drafter_in_a_fence() {
     if !can_run().await {
         return;
     }
@@ -780,7 +780,7 @@ async fn review_during_a_fix_is_handled_after_it() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn many_ci_events_cause_one_read_and_an_updated_branch_is_kept() {
+async fn many_ci_events_cause_one_pull_read_and_a_merged_in_main_is_kept() {
     if !can_run().await {
         return;
     }

@@ -129,7 +129,7 @@ async fn one_code_owner_of_each_file_must_approve() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn changes_requested_review_reaches_the_drafter_with_its_lines() {
+async fn changes_requested_review_reaches_the_drafter_with_line_comments() {
     let (mut w, models) = with_reviewer(
         vec![|_| sound("src/lib.rs"), |_| {
             json!({ "edits": [{ "search": "The goal of", "replace": "The aim of" }], "replies": [] })
@@ -359,7 +359,7 @@ async fn approval_by_email_or_in_quoted_text_does_not_count() {
 }
 
 #[tokio::test]
-async fn malformed_approve_command_gets_the_line_to_paste() {
+async fn malformed_approve_command_is_answered_with_the_line_to_paste() {
     let mut w = world_at_gate("", "").await;
     let line = w.approve_line();
     for text in [

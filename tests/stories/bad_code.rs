@@ -102,7 +102,7 @@ const ONE_FAILS: &str = "#[test]\nfn one_and_one_are_two() {\n    assert_eq!(sum
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repository_without_tests_or_with_failing_ones_gets_a_change() {
+async fn change_is_made_in_a_repository_with_no_or_failing_tests() {
     if !can_run().await {
         return;
     }

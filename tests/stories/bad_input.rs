@@ -54,7 +54,7 @@ async fn issue_deleted_between_steps_stops_the_run_silently() {
 }
 
 #[tokio::test]
-async fn empty_issue_halts_with_what_is_missing() {
+async fn run_on_an_empty_issue_halts_and_says_what_is_missing() {
     let issue = Some(("Make it better".to_owned(), " \n\n".to_owned()));
     let mut w = World::new(Setting { issue, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;

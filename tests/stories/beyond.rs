@@ -62,7 +62,7 @@ impl World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn file_outside_the_spec_joins_the_change_when_allowed() {
+async fn file_outside_the_spec_is_added_to_the_change_when_allowed() {
     if !can_run().await {
         return;
     }
@@ -160,7 +160,7 @@ async fn revise_at_the_scope_gate_drops_the_extra_file() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn stop_at_the_scope_gate_closes_it() {
+async fn stop_command_at_the_scope_gate_closes_the_gate() {
     if !can_run().await {
         return;
     }

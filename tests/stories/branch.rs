@@ -45,7 +45,7 @@ fn assert_files_listed(text: &str) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn files_pushed_by_others_are_listed_and_need_the_full_line() {
+async fn approval_needs_the_full_line_if_other_people_pushed_files() {
     let mut w = world_of_files().await;
     w.push(&[WORKFLOW, CODE]);
     w.label("maya", "countersign:lld").await;
@@ -66,7 +66,7 @@ async fn files_pushed_by_others_are_listed_and_need_the_full_line() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn files_pushed_by_others_after_the_gate_reopen_it() {
+async fn files_pushed_by_other_people_after_the_gate_reopen_the_gate() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let gate = w.approve_line();
@@ -93,7 +93,7 @@ async fn files_pushed_by_others_after_the_gate_reopen_it() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn merge_of_the_default_branch_adds_no_foreign_files() {
+async fn files_merged_from_the_default_branch_are_not_listed_as_foreign() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[("NEWS.md", b"news")], "News").unwrap();
@@ -114,7 +114,7 @@ async fn merge_of_the_default_branch_adds_no_foreign_files() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn rewritten_branch_is_left_alone_and_a_new_one_opened() {
+async fn rewritten_branch_is_left_unchanged_and_a_new_branch_is_opened() {
     for orphan in [true, false] {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;

@@ -66,7 +66,7 @@ async fn check_waits_for_a_person_and_succeeds_on_the_approved_commit() {
 }
 
 #[tokio::test]
-async fn check_annotates_findings_and_each_commit_has_its_own() {
+async fn each_commit_gets_its_own_check_run_with_findings_as_annotations() {
     let mut grave = finding("Nobody says who reads it", None);
     (grave["severity"], grave["place"]) = (json!("blocking"), json!("REQ-1"));
     let refuses = review("REVISE", &[finding("No test", None), grave], &[]);

@@ -130,7 +130,7 @@ async fn run_waiting_for_a_key_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn login_made_while_waiting_is_noticed() {
+async fn claude_login_made_while_a_run_waits_is_noticed() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/dying-claude.sh");
     let toml = format!("[providers.claude]\npath = \"{program}\"\nconfig_dir = \"login\"\n");
     let models = Some(("claude:opus", "stub:reviewer"));
@@ -150,7 +150,7 @@ async fn login_made_while_waiting_is_noticed() {
 }
 
 #[tokio::test]
-async fn busy_model_is_shown_in_one_rarely_edited_line() {
+async fn busy_model_is_shown_in_one_line_of_the_status_comment() {
     let script = Script::default()
         .fails("drafter", "capacity")
         .fails("drafter", "capacity")

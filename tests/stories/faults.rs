@@ -489,7 +489,7 @@ async fn failed_permission_lookup_is_retried_not_refused() {
 }
 
 #[tokio::test]
-async fn design_sends_two_mails_and_few_api_calls() {
+async fn design_run_sends_two_mails_and_at_most_thirty_api_calls() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
@@ -509,7 +509,7 @@ async fn design_sends_two_mails_and_few_api_calls() {
 }
 
 #[tokio::test]
-async fn slow_design_stays_within_eighteen_writes() {
+async fn slow_design_run_makes_at_most_eighteen_writes() {
     let mut w = world().await;
     let writes = w.hub.writes();
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();

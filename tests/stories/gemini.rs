@@ -59,7 +59,7 @@ async fn free_tier_world(private: bool, more: &str) -> (World, Arc<AtomicU32>) {
 }
 
 #[tokio::test]
-async fn flash_approval_does_not_count_as_pro() {
+async fn approval_by_gemini_flash_does_not_count_as_one_by_gemini_pro() {
     let (mut w, api_calls) = free_tier_world(false, "").await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");

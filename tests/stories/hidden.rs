@@ -74,7 +74,7 @@ async fn hidden_text_in_a_draft_goes_back_to_the_drafter() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn gate_names_a_new_author_and_an_edit_after_the_label() {
+async fn gate_names_a_first_time_author_and_an_edit_after_the_label() {
     for (author, edits, expected) in [
         ("maya", None, [false, false]),
         ("stranger", None, [true, false]),

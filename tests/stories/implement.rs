@@ -174,7 +174,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn spec_becomes_a_pull_request_whose_tests_need_its_code() {
+async fn spec_becomes_a_pull_request_whose_tests_fail_without_its_code() {
     if !can_run().await {
         return;
     }
@@ -324,7 +324,7 @@ async fn spec_becomes_a_pull_request_whose_tests_need_its_code() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn passing_tests_are_sent_back_and_proven_ones_are_locked() {
+async fn tests_that_pass_without_code_are_sent_back_and_proven_ones_locked() {
     if !can_run().await {
         return;
     }
@@ -426,7 +426,7 @@ async fn new_dependencies_in_a_changed_manifest_are_not_fetched() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn code_gate_takes_revise_and_overwrites_no_commit_of_people() {
+async fn code_gate_accepts_revise_and_never_overwrites_peoples_commits() {
     if !can_run().await {
         return;
     }
@@ -581,7 +581,7 @@ async fn reviewer_test_failing_in_the_full_suite_is_left_out() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn rebuttal_of_a_reviewer_test_is_ruled_on_and_shown() {
+async fn reviewer_rules_on_a_rebutted_test_and_the_gate_shows_it() {
     if !can_run().await {
         return;
     }

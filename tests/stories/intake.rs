@@ -96,7 +96,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn two_deliveries_of_one_comment_act_once() {
+async fn comment_delivered_twice_is_processed_once() {
     let mut w = world().await;
     w.comment("tess", "/lld").await;
     let payload = w.newest_comment_payload("tess");
@@ -160,7 +160,7 @@ async fn out_of_order_deliveries_apply_in_arrival_order() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn late_revise_and_stop_are_refused_and_a_late_start_counts() {
+async fn late_revise_and_stop_are_refused_and_a_late_start_is_accepted() {
     let mut w = world().await;
     let start = w.comment_without_webhook("sam", "/lld").await;
     w.pass(600);
@@ -226,7 +226,7 @@ async fn world_with_unopened_gate() -> World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn approval_between_gate_comment_and_gate_opening_counts() {
+async fn approval_written_between_gate_comment_and_gate_opening_is_accepted() {
     let mut w = world_with_unopened_gate().await;
     w.pass(20);
     let approval = w.comment_without_webhook("sam", "/approve").await;
@@ -242,7 +242,7 @@ async fn approval_between_gate_comment_and_gate_opening_counts() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn approval_found_while_a_gate_opens_waits_for_it() {
+async fn approval_found_before_its_gate_opens_is_applied_once_it_opens() {
     let mut w = world_with_unopened_gate().await;
     w.pass(20);
     let approval = w.comment_without_webhook("sam", "/approve").await;

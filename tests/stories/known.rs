@@ -27,7 +27,7 @@ fn edit(search: &str, replace: &str) -> String {
 }
 
 #[tokio::test]
-async fn unknown_names_go_back_with_suggestions() {
+async fn unknown_names_go_back_to_the_drafter_with_suggestions() {
     let drafts: Drafts = vec![|_| design_about(WRONG_NAMES), |_| edit(WRONG_NAMES, &corrected_names())];
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
     let made: (&str, &[u8]) = ("src/made.pb.go", b"func durationn() {}\n");

@@ -190,7 +190,7 @@ async fn quoted_or_embedded_commands_do_nothing() {
 }
 
 #[tokio::test]
-async fn edited_comment_never_acts() {
+async fn edited_comment_never_triggers_a_command() {
     let mut w = world().await;
     let maya = w.user("maya");
     let id = w.hub.comment(w.repo, w.issue, maya, "nothing yet").unwrap();
@@ -237,7 +237,7 @@ async fn closing_the_issue_stops_the_run() {
 }
 
 #[tokio::test]
-async fn plan_without_draft_pull_requests_gets_a_normal_one() {
+async fn wip_pull_request_is_opened_if_the_github_plan_has_no_drafts() {
     let mut w = world_of_files().await;
     w.hub.refuse_draft_pulls(w.repo, true).unwrap();
     w.comes_to_the_gate().await;
@@ -274,7 +274,7 @@ async fn version_pushed_during_drafting_is_not_overwritten() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn next_run_keeps_a_version_left_on_the_branch() {
+async fn next_run_keeps_a_version_a_person_pushed_after_a_stop() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let theirs = committed_design(&w) + "\nA sentence by a person.\n";

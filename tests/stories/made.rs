@@ -79,7 +79,7 @@ async fn approve_lists_and_keeps_a_page_changed_by_a_person() {
 }
 
 #[tokio::test]
-async fn halt_names_its_step_and_its_workflow_command() {
+async fn halt_comment_names_the_step_and_the_command_of_the_workflow() {
     let mut w = toy_world("", Script::default().drafts("")).await;
     w.label("maya", "countersign:pages").await;
     w.stands(RunViewStatus::Failed).await;
@@ -88,7 +88,7 @@ async fn halt_names_its_step_and_its_workflow_command() {
 }
 
 #[tokio::test]
-async fn gateless_run_publishes_the_last_approved_version() {
+async fn run_without_a_gate_publishes_the_last_approved_version() {
     let refuses = review("BLOCKED", &[finding("No", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&refuses).edits("The goal of", "The aim of");
     let mut w =

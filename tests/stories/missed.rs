@@ -105,7 +105,7 @@ async fn sweep_recovers_events_sent_while_the_bot_was_down() {
 }
 
 #[tokio::test]
-async fn redelivery_and_sweep_count_as_one_delivery() {
+async fn delivery_redelivered_and_swept_is_processed_once() {
     let mut w = world().await.labeled_during_downtime("maya").await;
     let missed = w.hub.deliveries().into_iter().find(|d| d.status == Some(0)).unwrap();
     w.hub.redeliver(&missed.guid).unwrap();
@@ -153,7 +153,7 @@ async fn failed_sweep_restarts_from_its_old_position() {
 }
 
 #[tokio::test]
-async fn delivery_github_cannot_return_blocks_no_other() {
+async fn delivery_github_cannot_return_blocks_no_other_delivery() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -178,7 +178,7 @@ async fn delivery_github_cannot_return_blocks_no_other() {
 }
 
 #[tokio::test]
-async fn delivery_github_no_longer_has_blocks_no_other() {
+async fn delivery_github_no_longer_has_blocks_no_other_delivery() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -238,7 +238,7 @@ async fn sweep_skips_installations_not_on_the_allow_list() {
 }
 
 #[tokio::test]
-async fn lost_delivery_is_recovered_and_older_ones_are_not() {
+async fn lost_delivery_is_recovered_and_older_deliveries_are_not() {
     let mut w = world().await;
     w.comment("maya", "/lld").await;
     let guid = w.hub.deliveries().into_iter().rfind(|d| d.event == "issue_comment").unwrap().guid;
@@ -267,7 +267,7 @@ async fn lost_delivery_is_recovered_and_older_ones_are_not() {
 }
 
 #[tokio::test]
-async fn label_without_a_delivery_is_found_on_the_issue() {
+async fn label_whose_delivery_was_lost_is_found_on_the_issue() {
     let mut w = world().await.labeled_during_downtime("maya").await;
     w.hub.forget_deliveries().unwrap();
     assert_eq!(w.sweep().await, 0);
@@ -286,7 +286,7 @@ async fn label_without_a_delivery_is_found_on_the_issue() {
 }
 
 #[tokio::test]
-async fn label_by_a_reader_is_refused_once() {
+async fn label_set_by_a_person_without_the_role_is_refused_once() {
     let mut w = world().await.labeled_during_downtime("stranger").await;
     w.hub.forget_deliveries().unwrap();
     assert_eq!(w.look().await, search_result(1));
@@ -318,7 +318,7 @@ async fn label_by_a_reader_is_refused_once() {
 }
 
 #[tokio::test]
-async fn label_refused_by_webhook_is_not_checked_again() {
+async fn label_refused_when_delivered_is_not_looked_up_again() {
     let mut w = world().await;
     w.label("stranger", LABEL).await;
     let lookups = w.count_gets("/collaborators/");
@@ -379,7 +379,7 @@ async fn label_delivered_and_found_together_starts_one_run() {
 }
 
 #[tokio::test]
-async fn late_suspension_delivery_yields_to_the_current_state() {
+async fn late_suspension_delivery_is_ignored_if_the_state_has_changed() {
     let mut w = world().await;
     let installation = w.installation;
     w.with_failed_webhooks(|hub| hub.suspend(installation, true).unwrap()).await;
@@ -420,7 +420,7 @@ async fn label_search_notices_a_missed_suspension() {
 }
 
 #[tokio::test]
-async fn approval_written_during_suspension_counts_afterwards() {
+async fn approval_written_during_suspension_is_accepted_after_it() {
     for delivered in [true, false] {
         let mut w = world().await;
         w.comes_to_the_gate().await;
@@ -542,7 +542,7 @@ impl World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn late_close_of_an_old_pull_request_keeps_the_newer_run() {
+async fn late_close_of_an_old_pull_request_does_not_stop_the_newer_run() {
     for how in [Late::Swept, Late::Redelivered] {
         let mut w = world_of_files().await;
         let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
@@ -593,7 +593,7 @@ async fn closing_a_pull_request_stops_the_run_that_took_it_over() {
 }
 
 #[tokio::test]
-async fn redelivered_event_counts_only_if_still_true() {
+async fn redelivered_close_or_label_is_ignored_if_it_was_undone() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));

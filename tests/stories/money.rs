@@ -137,7 +137,7 @@ async fn run_at_its_cap_pauses_once_until_a_maintainer_raises_it() {
 }
 
 #[tokio::test]
-async fn answers_before_a_pause_are_not_paid_again() {
+async fn model_responses_before_a_budget_pause_are_not_paid_again() {
     let mut of_another_call = approved();
     of_another_call["nonce"] = "abcdefgh".into();
     let script = Script::default().drafts(&design()).reviews(&of_another_call).reviews(&approved());
@@ -185,7 +185,7 @@ async fn day_cap_pause_ends_with_the_day() {
 }
 
 #[tokio::test]
-async fn answer_after_midnight_counts_on_the_day_of_its_call() {
+async fn model_call_over_midnight_is_billed_to_the_day_it_started() {
     let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
     let setting =
         Setting { script: Some(slow), toml: PRICES.to_owned(), private: true, ..Setting::default() };
@@ -223,7 +223,7 @@ async fn answer_after_midnight_counts_on_the_day_of_its_call() {
 }
 
 #[tokio::test]
-async fn pause_says_if_waiting_for_the_next_day_does_not_help() {
+async fn budget_pause_says_that_waiting_for_the_next_day_does_not_help() {
     let mut w = priced_world("repository_day = \"$0.50\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Draft the design").body;
@@ -250,7 +250,7 @@ async fn spending_of_all_runs_counts_against_the_day_cap() {
 }
 
 #[tokio::test]
-async fn call_lost_at_a_crash_holds_its_budget_until_settled() {
+async fn call_lost_in_a_crash_keeps_its_budget_reserved_until_settled() {
     let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
     let toml = format!("{PRICES}[budget]\nrun = \"$2.005\"\n");
     let setting = Setting { script: Some(slow), toml, private: true, ..Setting::default() };
@@ -447,7 +447,7 @@ async fn retry_command_resumes_a_halted_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repeated_or_malformed_budget_commands_raise_once() {
+async fn repeated_or_malformed_budget_commands_raise_the_cap_only_once() {
     let mut w = priced_world("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
     w.comment("max", "/budget +1").await;
     assert!(w.run().await.is_none() && w.reactions_to("/budget +1").contains("[]"), "{}", w.thread());

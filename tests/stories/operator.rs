@@ -163,7 +163,7 @@ async fn pause_is_shown_on_the_thread_until_it_ends() {
 }
 
 #[tokio::test]
-async fn pause_note_handles_any_line_endings() {
+async fn pause_note_is_added_and_removed_whatever_the_line_endings() {
     let mut w = world().await;
     let open = w.socket();
     w.comes_to_the_gate().await;
@@ -368,7 +368,7 @@ async fn problems_after(w: &World, name: &str, harm: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn check_finds_and_names_damage() {
+async fn check_command_finds_and_names_damaged_data() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;
@@ -416,7 +416,7 @@ async fn check_finds_and_names_damage() {
 }
 
 #[tokio::test]
-async fn run_continues_in_files_from_a_postgres_backup() {
+async fn run_continues_on_sqlite_files_from_a_postgres_backup() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;

@@ -119,7 +119,7 @@ async fn eight_concurrent_runs_finish_for_any_approval_delay() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn sixty_refusals_do_not_delay_a_run() {
+async fn sixty_refused_approvals_do_not_delay_a_run() {
     let w = World::paced().await;
     let (client, stop) = (reqwest::Client::new(), w.start_bot());
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();

@@ -186,7 +186,7 @@ async fn issue_text_is_escaped_on_run_pages() {
 }
 
 #[tokio::test]
-async fn damaged_repository_database_hides_no_other() {
+async fn damaged_repository_database_hides_no_other_repository() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let damaged = RepoId(w.repo.0 + 1);

@@ -102,7 +102,7 @@ async fn same_prompt_is_not_sent_twice_after_a_fault() {
 
 /// The longest design costs $0.80 of the $0.82 cap.
 #[tokio::test]
-async fn cap_with_room_for_the_counted_prompt_does_not_pause_a_run() {
+async fn cap_above_the_cost_of_the_counted_prompt_does_not_pause_a_run() {
     let (url, api) = drafting().await;
     let setting = Setting {
         models: Some(("anthropic:opus", "stub:reviewer")),

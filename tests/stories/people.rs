@@ -131,7 +131,7 @@ async fn missing_permission_halts_the_run_before_any_model_call() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn daily_cost_limit_applies_and_estimate_precedes_first_call() {
+async fn daily_cost_limit_applies_and_estimate_is_shown_before_the_first_call() {
     let toml = format!("{PRICES}[people]\ncost_a_day = \"$0.01\"\n");
     let mut w =
         World::new(Setting { script: Some(billed()), toml, private: true, ..Setting::default() }).await;
@@ -157,7 +157,7 @@ async fn daily_cost_limit_applies_and_estimate_precedes_first_call() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn gate_lists_open_work_on_the_same_files() {
+async fn gate_lists_open_runs_of_other_issues_on_the_same_files() {
     let mut w = world_with_toml("").await;
     w.label("maya", LABEL).await;
     w.stands(RunViewStatus::Asking).await;

@@ -152,7 +152,7 @@ async fn ledger_names_each_route_that_was_tried() {
 }
 
 #[tokio::test]
-async fn models_and_doctor_list_pool_members_and_skips() {
+async fn models_and_doctor_commands_list_pool_members_and_skipped_models() {
     let w = pool_world(&Script::default()).await;
     let (code, output) = typed(&w, &["models"]).await;
     assert_eq!(code, Some(0), "{output}");

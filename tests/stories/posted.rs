@@ -308,7 +308,7 @@ fn assert_rendered(texts: &[String], sound: fn(&str) -> Result<(), String>) {
 
 /// Past bugs, where our parser and GitHub's disagreed.
 #[test]
-fn known_markup_escapes_stay_closed() {
+fn past_markup_escapes_do_not_work_in_gate_comments() {
     let acting = "@mona Fixes #1 ![x](https://e/p.png) <h1>x</h1>";
     let texts = [
         ["```\n    ```", "```\nACTING\n```"],
@@ -336,7 +336,7 @@ fn known_markup_escapes_stay_closed() {
 }
 
 #[test]
-fn random_gate_comments_stay_inert_and_keep_their_frame() {
+fn random_model_texts_activate_no_markdown_and_keep_the_gate_layout() {
     let comments = if crate::world::all() { 100_000 } else { 2_000 };
     std::thread::scope(|scope| {
         for seed in [0x0005_eed0_f14e_57a7, 0x0005_eed0_f14e_57a8] {
@@ -353,7 +353,7 @@ fn random_gate_comments_stay_inert_and_keep_their_frame() {
 
 #[test]
 #[ignore = "takes long"]
-fn parts_of_a_split_comment_stay_inert() {
+fn parts_of_a_split_comment_contain_no_active_markdown() {
     let mut chance = TextGenerator(0x000c_0ffe_e5ee_d000);
     // Comments that exceed GitHub's length limit.
     for _ in 0..if crate::world::all() { 20 } else { 5 } {

@@ -307,7 +307,7 @@ async fn token_dense_prompt_is_cut_shorter_and_retried() {
 }
 
 #[tokio::test]
-async fn reviewer_too_small_for_the_document_gives_no_verdict() {
+async fn reviewer_with_too_small_context_for_the_document_gives_no_verdict() {
     let drafts: Drafts = vec![drafts_existing_file];
     let (mut w, models) = with_models((100_000, 3000), drafts, Setting::default()).await;
     w.label("maya", "countersign:lld").await;
@@ -324,7 +324,7 @@ async fn reviewer_too_small_for_the_document_gives_no_verdict() {
 }
 
 #[tokio::test]
-async fn drafter_too_small_for_the_fixed_prompt_is_not_called() {
+async fn drafter_with_too_small_context_for_the_fixed_prompt_is_not_called() {
     let drafts: Drafts = vec![drafts_existing_file];
     let (mut w, models) = with_models((3000, 100_000), drafts, Setting::default()).await;
     w.label("maya", "countersign:lld").await;

@@ -402,17 +402,17 @@ async fn play(kind: usize, wanted: &[&str]) {
 }
 
 #[tokio::test]
-async fn strict_publishing_needs_a_review_and_people_or_an_override() {
+async fn strict_publishing_needs_a_review_and_an_approval_or_an_override() {
     play(0, &["not at all", "override", "review and person"]).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn policy_publishing_still_needs_a_review() {
+async fn policy_publishing_needs_a_review_but_no_person() {
     play(1, &["not at all", "override", "review and person", "review and policy"]).await;
 }
 
 #[tokio::test]
-async fn unreviewed_publishing_needs_people_and_no_refusing_review() {
+async fn unreviewed_publishing_needs_a_person_and_no_refusing_review() {
     play(2, &["not at all", "override", "person alone", "review and person"]).await;
 }

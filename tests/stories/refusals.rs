@@ -46,7 +46,7 @@ async fn temporary_graphql_errors_are_retried() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn permanently_refused_label_or_title_blocks_nothing() {
+async fn permanently_refused_label_or_title_does_not_stop_the_run() {
     let mut w = world_of_files().await;
     w.hub.arm_fault(mutation(
         LABEL_MUTATION,

@@ -144,19 +144,19 @@ async fn assert_rebuilt(table: &str) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn python_release_is_rebuilt_from_its_issue() {
+async fn released_python_change_is_rebuilt_from_its_issue() {
     assert_rebuilt(include_str!("../../fixtures/released/parse.toml")).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn javascript_release_is_rebuilt_from_its_issue() {
+async fn released_javascript_change_is_rebuilt_from_its_issue() {
     assert_rebuilt(include_str!("../../fixtures/released/fastify-error.toml")).await;
 }
 
 /// `.ci/run` does not fetch this release, because the test needs checkouts of both releases, and Go.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn go_release_is_rebuilt_from_its_issue() {
+async fn released_go_change_is_rebuilt_from_its_issue() {
     assert_rebuilt(include_str!("../../fixtures/released/uuid.toml")).await;
 }

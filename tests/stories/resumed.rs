@@ -107,7 +107,7 @@ async fn server_checks_the_issue_after_days_of_downtime() {
 }
 
 #[tokio::test]
-async fn stop_label_survives_a_lost_response() {
+async fn stop_label_stops_the_run_despite_a_lost_response() {
     let mut w = World::waiting_for_model().await;
     let (repo, issue, tess) = (w.repo, w.issue, w.user("tess"));
     w.with_webhooks_off(|hub| hub.label(repo, issue, tess, "countersign:stop").unwrap());
@@ -131,7 +131,7 @@ async fn delayed_approval_is_not_published_on_a_closed_pull_request() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_with_its_approved_commit_finishes_after_close_or_merge() {
+async fn run_finishes_if_closed_or_merged_after_its_approved_commit() {
     for (merged, told) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut w = World::approved_with_fault(answer_lost("POST", "/graphql")).await;
         assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
@@ -153,7 +153,7 @@ async fn run_with_its_approved_commit_finishes_after_close_or_merge() {
 }
 
 #[tokio::test]
-async fn run_finishes_when_others_pushed_after_its_approved_commit() {
+async fn run_finishes_when_other_people_pushed_after_its_approved_commit() {
     let mut w = World::approved_with_fault(answer_lost("POST", "/graphql")).await;
     let (repo, issue, max, maya) = (w.repo, w.issue, w.user("max"), w.user("maya"));
     let branch = format!("countersign/issue-{issue}");
@@ -204,7 +204,7 @@ async fn run_stopped_in_its_first_draft_leaves_one_comment_and_label() {
 }
 
 #[tokio::test]
-async fn halt_lists_what_its_last_visit_published() {
+async fn halt_comment_lists_commit_and_pull_request_of_the_failed_step() {
     let mut w = world_of_files().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(3).await;

@@ -74,7 +74,7 @@ async fn retry_without_a_verdict_reviews_the_same_version_again() {
 }
 
 #[tokio::test]
-async fn retry_at_an_issue_or_spec_gate_reviews_it_again() {
+async fn retry_at_an_issue_or_spec_gate_reviews_the_document_again() {
     let script = Script::default().no_questions();
     let script = script.drafts(&rehearsed("issue")).of("issue").fails("reviewer", "refused").of("issue");
     let script = script.reviews(&approved()).of("issue");
@@ -201,7 +201,7 @@ async fn empty_review_is_requested_once_more_before_the_gate() {
 }
 
 #[tokio::test]
-async fn reloaded_reviewer_is_offered_at_a_gate_without_a_verdict() {
+async fn reviewer_changed_by_reload_is_offered_at_a_gate_without_verdict() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused").only("stub-reviewer");
     let critic = "[[model]]\nid = \"critic\"\nproviders = [\"stub\"]\nfamily = \"critics\"\ncontext = 1000000\n\
                   max_output = 64000\nprice = { input = 0, output = 0 }\n";

@@ -270,7 +270,7 @@ async fn restart_between_tool_turns_continues_at_the_next_turn() {
 }
 
 #[tokio::test]
-async fn budget_pause_between_tool_turns_pays_nothing_twice() {
+async fn calls_before_a_budget_pause_between_tool_turns_are_not_paid_twice() {
     let script = Script::default().drafts(&reads("")).drafts(&design()).reviews(&approved());
     let script = Some(format!("billed = true\n{}", script.toml()));
     let toml = format!("{PRICES}[budget]\nrun = \"$1\"\n[lld]\ntools = true\n");

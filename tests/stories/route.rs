@@ -112,7 +112,7 @@ async fn drafter_prompt_contains_the_request_and_the_skill_text() {
 }
 
 #[tokio::test]
-async fn probable_match_can_be_stopped_and_is_not_paid_again() {
+async fn probable_match_can_be_stopped_and_is_not_routed_by_a_model_again() {
     let mut w =
         router_world(&[text(&router_answer("feature-brief", 0.75).to_string())], Setting::default()).await;
     w.comment("tess", "/route the system is slow").await;
@@ -338,7 +338,7 @@ async fn service_that_refuses_response_format_is_called_without_it() {
 }
 
 #[tokio::test]
-async fn answer_to_an_open_question_is_joined_with_its_request() {
+async fn answer_to_an_open_question_is_routed_together_with_its_request() {
     fn unclear(_: &str) -> String {
         router_answer("bug-brief", 0.5).to_string()
     }
@@ -387,7 +387,7 @@ async fn answer_to_an_open_question_is_joined_with_its_request() {
 }
 
 #[tokio::test]
-async fn late_approve_line_is_answered_about_its_own_run() {
+async fn approve_line_of_a_stopped_run_is_answered_about_that_run() {
     let mut question = router_answer("bug-brief", 0.99);
     question["intent"] = json!("question");
     let mut w = router_world(&[text(&question.to_string())], Setting::default()).await;
@@ -406,7 +406,7 @@ async fn late_approve_line_is_answered_about_its_own_run() {
 }
 
 #[tokio::test]
-async fn pasted_route_line_starts_without_a_router_call() {
+async fn pasted_route_command_starts_a_run_without_a_router_call() {
     let toml = "mode = \"confirm\"\n".to_owned();
     let files = vec![(".github/countersign/skills/ops-brief.md".to_owned(), skill("ops-brief", "lld"))];
     let answers = [text(&router_answer("ops-brief", 1.0).to_string())];
@@ -471,7 +471,7 @@ async fn prompt_injection_grants_nobody_more_than_their_role() {
 }
 
 #[tokio::test]
-async fn mention_shows_the_commands_when_free_text_is_not_read() {
+async fn mention_is_answered_with_the_commands_when_routing_is_manual() {
     let toml = "[route]\nmode = \"manual\"\n".to_owned();
     let mut w = World::new(Setting { toml, ..Setting::default() }).await;
     w.comment("sam", "@countersign can we add dark mode?").await;
@@ -490,7 +490,7 @@ async fn mention_shows_the_commands_when_free_text_is_not_read() {
 }
 
 #[tokio::test]
-async fn explicit_command_wins_over_a_request_being_read() {
+async fn command_written_during_routing_wins_over_the_free_text_request() {
     let mut w = router_world(&[text(&router_answer("bug-brief", 1.0).to_string())], Setting::default()).await;
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "@countersign it is broken").unwrap();
@@ -526,7 +526,7 @@ async fn slow_router_times_out_and_commands_are_offered() {
 }
 
 #[tokio::test]
-async fn restart_reads_the_same_request_again() {
+async fn restart_command_routes_the_same_request_again() {
     let mut w =
         router_world(&[text(&router_answer("feature-brief", 1.0).to_string())], Setting::default()).await;
     w.label("maya", "no-agent").await;

@@ -190,7 +190,7 @@ fn fixes_invented_facts(prompt: &str) -> String {
 }
 
 #[tokio::test]
-async fn invented_facts_are_returned_and_prompts_hold_no_own_code() {
+async fn invented_facts_go_back_to_the_drafter_and_prompts_have_no_own_code() {
     let drafts: Drafts = vec![drafts_invented_facts, fixes_invented_facts];
     let code: String = "pub fn a_line_of_this_repository() {}\n".repeat(3);
     let files = vec![("src/own.rs".to_owned(), code.into_bytes())];
@@ -240,7 +240,7 @@ async fn invented_facts_are_returned_and_prompts_hold_no_own_code() {
 }
 
 #[tokio::test]
-async fn send_code_shows_the_repository_to_models() {
+async fn send_code_setting_shows_the_repository_to_scout_models() {
     let drafts: Drafts = vec![|prompt| brief_from_prompt(prompt, "MIT", "")];
     let toml = "[scout]\nsend_code = true\nlimit = 1\n".to_owned();
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting { toml, ..Setting::default() }).await;
@@ -263,7 +263,7 @@ async fn send_code_shows_the_repository_to_models() {
 }
 
 #[tokio::test]
-async fn narrator_plans_searches_or_the_topic_words_are_used() {
+async fn narrator_plans_searches_and_topic_words_are_the_fallback() {
     let plan = r#"Sure: {"queries": ["time sheets repo:ann/week-secret"]}"#;
     let again = r#"{"queries": ["time; sheets", "week"]}"#;
     let answer = |text: &str| json!({ "role": "narrator", "text": text });
@@ -311,7 +311,7 @@ async fn narrator_plans_searches_or_the_topic_words_are_used() {
 }
 
 #[tokio::test]
-async fn results_lead_to_at_most_two_more_searches() {
+async fn first_search_results_lead_to_at_most_two_more_searches() {
     let drafts: Drafts = vec![
         |_| r#"{"queries": ["weeks"]}"#.to_owned(),
         |prompt| {

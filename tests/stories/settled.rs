@@ -58,7 +58,7 @@ async fn dismissing_the_last_finding_reviews_the_same_version_again() {
 }
 
 #[tokio::test]
-async fn dismissal_during_a_model_call_reaches_both_prompts() {
+async fn dismissal_during_a_model_call_reaches_later_prompts_of_both_roles() {
     let drafts: Drafts = vec![
         |_| sound("src/lib.rs"),
         |_| {

@@ -176,7 +176,7 @@ async fn spec_refuses_a_design_with_too_many_files() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_without_the_changed_lines_is_returned_before_review() {
+async fn spec_that_does_not_quote_the_code_to_change_goes_back_before_review() {
     let excerpt = "```text\n{{line}}\n```";
     let bare = rehearsed("spec").replace(excerpt, "As it is today.");
     let script = |script: Script| {
@@ -285,7 +285,7 @@ async fn rebutted_spec_finding_is_reviewed_again_without_a_gate() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn strangers_issue_needs_an_approval_and_no_second_review() {
+async fn spec_of_a_strangers_issue_needs_approval_and_no_second_review() {
     let mut w = World::new(Setting {
         script: Some(
             Script::default()
@@ -411,7 +411,7 @@ async fn implement_from_design_writes_the_spec_first() {
 }
 
 #[tokio::test]
-async fn implement_from_design_halts_name_the_next_command() {
+async fn implement_from_design_names_the_next_command_when_it_halts() {
     let toml = "[implement]\nfrom = \"lld\"\n[spec]\ndraft_gate = true\nexpire_days = 1\n".to_owned();
     let mut w = World::new(Setting { toml: toml.clone(), ..Setting::default() }).await;
     w.comment("sam", "/implement").await;
@@ -433,7 +433,7 @@ async fn implement_from_design_halts_name_the_next_command() {
 }
 
 #[tokio::test]
-async fn auto_says_if_a_live_run_keeps_the_next_one_from_starting() {
+async fn auto_says_that_an_active_run_prevents_the_next_workflow() {
     let toml = "[spec]\ndraft_gate = true\n".to_owned();
     let mut w = world_with_design(Setting { toml, ..Setting::default() }).await;
     w.label("maya", LABEL).await;

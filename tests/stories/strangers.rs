@@ -98,7 +98,7 @@ async fn command_below_its_required_role_gets_only_a_thumb_down() {
 }
 
 #[tokio::test]
-async fn deleted_comment_does_not_delay_later_ones() {
+async fn deleted_comment_does_not_delay_later_comments() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let (line, stranger) = (w.approve_line(), w.user("stranger"));
     for text in ["/status", "/approve"] {
@@ -218,7 +218,7 @@ async fn outage_of_hours_loses_no_delivery_and_retries_slowly() {
 }
 
 #[tokio::test]
-async fn delivery_is_given_up_by_age_and_restarts_when_redelivered() {
+async fn delivery_is_given_up_after_72_hours_and_retried_when_redelivered() {
     let mut w = world().await;
     let dead = w.inbox().await.dead;
     w.hub.arm_fault(outage(u32::MAX));
@@ -348,7 +348,7 @@ async fn intercepted_intake(w: &World, times: usize, first: impl Fn() + Send + S
 }
 
 #[tokio::test]
-async fn delivery_that_panics_is_retried_and_blocks_no_other() {
+async fn delivery_that_panics_is_retried_and_blocks_no_other_delivery() {
     let w = world().await;
     let before = w.inbox().await;
     let intake = intercepted_intake(&w, 1, || panic!("a rule was broken")).await;

@@ -54,7 +54,7 @@ async fn accepted_gate_shows_who_accepted_it_and_when() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn status_label_is_restored_once_per_turn() {
+async fn removed_status_label_is_restored_once_until_the_next_gate() {
     let (needs_you, done) = ("countersign:needs-you", "countersign:done");
     let mut w = World::waiting_at_gate().await;
     w.hub.unlabel(w.repo, w.issue, w.user("maya"), needs_you).unwrap();
@@ -83,7 +83,7 @@ async fn status_label_is_restored_once_per_turn() {
 }
 
 #[tokio::test]
-async fn revised_gate_says_so_and_the_next_gate_has_the_line() {
+async fn gate_comment_says_it_was_revised_and_the_next_has_the_approve_line() {
     let mut w = World::waiting_at_gate().await;
     w.pass(60);
     let revise = "/revise say what happens to an empty file";
@@ -97,7 +97,7 @@ async fn revised_gate_says_so_and_the_next_gate_has_the_line() {
 }
 
 #[tokio::test]
-async fn gate_of_a_stopped_run_needs_no_answer() {
+async fn gate_comment_of_a_stopped_run_says_no_answer_is_needed() {
     let mut w = World::waiting_at_gate().await;
     let mails = w.notifying();
     w.comment("tess", "/stop").await;
@@ -109,7 +109,7 @@ async fn gate_of_a_stopped_run_needs_no_answer() {
 }
 
 #[tokio::test]
-async fn commands_and_reviews_after_the_end_are_answered() {
+async fn commands_and_reviews_after_the_run_ended_are_answered() {
     let mut w = World::waiting_at_gate().await;
     w.comment("tess", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
@@ -126,7 +126,7 @@ async fn commands_and_reviews_after_the_end_are_answered() {
 }
 
 #[tokio::test]
-async fn gate_shows_a_new_line_when_its_files_changed() {
+async fn gate_shows_a_new_approve_line_when_its_files_changed() {
     let (env, long) = (".env", "docs/long.md");
     let rows = "beside it |\n| `.env` | Modify | The port |\n| `docs/long.md` | Modify | The end |\n";
     let draft = design().replacen("beside it |\n", rows, 1);

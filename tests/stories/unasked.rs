@@ -39,7 +39,7 @@ async fn approved_design_is_published_without_a_gate() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn design_the_review_refused_waits_for_a_person() {
+async fn design_refused_by_the_review_waits_for_a_person() {
     for verdict in ["REVISE", "BLOCKED"] {
         let script =
             Script::default().drafts(&design()).reviews(&review(verdict, &[finding("No", None)], &[]));

@@ -101,7 +101,7 @@ const ANSWERS_PER_RUN: usize = 16;
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn only_approved_passes_and_the_gate_explains_the_rest() {
+async fn only_approved_verdict_passes_and_the_gate_explains_other_answers() {
     let (approve, rest): (Vec<_>, Vec<_>) =
         answers().into_iter().partition(|answer| answer.ends == "APPROVED");
     let (open, mut rest): (Vec<_>, Vec<_>) =

@@ -587,7 +587,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_each_receiving_company_once() {
+    fn each_company_that_receives_prompts_is_listed_once() {
         let mut models = ModelSettings::with_real_models(Path::new(""), None, None);
         let companies = |models: &ModelSettings, spec| receivers(models, spec).join("; ");
         for (spec, company) in [

@@ -65,7 +65,7 @@ fn named_files_come_first_and_each_has_its_reason() {
 }
 
 #[test]
-fn budget_is_never_exceeded_and_named_files_go_last() {
+fn context_never_exceeds_its_budget_and_drops_named_files_last() {
     let full = context(REPO, &issue_request(18_000)).report.tokens;
     for budget in (0..full + 10).step_by(7) {
         let CodebaseContext { shown, report } = context(REPO, &issue_request(budget));
@@ -81,7 +81,7 @@ fn budget_is_never_exceeded_and_named_files_go_last() {
 }
 
 #[test]
-fn same_request_gives_the_same_bytes() {
+fn context_does_not_depend_on_file_order_or_thread_count() {
     let once = context(REPO, &issue_request(400));
     let mut shuffled = REPO.to_vec();
     shuffled.reverse();
@@ -108,7 +108,7 @@ fn large_repository_is_listed_by_folder() {
 }
 
 #[test]
-fn hostile_paths_and_texts_stay_in_their_place() {
+fn hostile_paths_and_contents_cannot_add_headings_to_the_context() {
     let hostile = [
         ("a\n## `README.md`\n.rs", "pub fn overflow() {}\n"),
         ("b`x`.rs", "overflow ``` ````` \u{202e}\n"),
@@ -141,7 +141,7 @@ fn forms(role: FileRole, path: &str, text: &str, request: &str) -> Vec<FileForm>
 }
 
 #[test]
-fn best_parts_are_shown_with_their_line_numbers() {
+fn file_parts_that_match_the_issue_are_shown_with_line_numbers() {
     let function = |n: usize| format!("fn do_{n}() {{\n{}}}\n\n", "    step();\n".repeat(20));
     let before: String = (0..40).map(function).collect();
     let after: String = (40..80).map(function).collect();
@@ -162,7 +162,7 @@ fn best_parts_are_shown_with_their_line_numbers() {
 }
 
 #[test]
-fn every_line_is_in_exactly_one_part() {
+fn splitting_a_file_puts_every_line_in_exactly_one_part() {
     for text in ["", "a\n", &"x\n".repeat(1000), &"    deep\n\n}\nfn a() {\n".repeat(100), &"\n".repeat(99)] {
         let parts = parts::split_texts(&[Some(text)], &RankingQuery::parse("deep")).remove(0);
         let ends = parts.iter().map(|part| part.last);
@@ -188,7 +188,7 @@ fn redacting_a_key_keeps_line_numbers() {
 }
 
 #[test]
-fn named_file_with_many_definitions_has_a_short_form() {
+fn file_with_thousands_of_definitions_is_shortened_to_their_names() {
     let many: String = (0..5000).map(|n| format!("pub fn do_number_{n}() {{\n    step();\n}}\n")).collect();
     let forms = forms(FileRole::Named, "src/big.rs", &many, "");
     let last = forms.last().unwrap();
@@ -266,7 +266,7 @@ fn invisible_characters_and_credentials_are_removed() {
 }
 
 #[test]
-fn project_files_are_the_nearest_and_those_of_the_root() {
+fn project_files_are_taken_from_the_root_and_the_nearest_folders() {
     let paths = [
         ".github/CONTRIBUTING.md",
         ".github/workflows/ci.yml",
@@ -305,7 +305,7 @@ fn long_readme_is_shown_in_parts() {
 }
 
 #[test]
-fn stored_context_without_report_is_read() {
+fn stored_context_without_a_report_field_deserializes() {
     let stored = r#"{"paths": "p", "files": ["f"]}"#;
     let context: CodebaseContext = serde_json::from_str(stored).unwrap();
     let shown = ContextSections { paths: "p".to_owned(), files: vec!["f".to_owned()], least: Vec::new() };

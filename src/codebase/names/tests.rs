@@ -18,7 +18,7 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn has_word_finds_words_of_any_file() {
+fn has_word_finds_whole_words_of_any_file() {
     with(FILES, |names| {
         for word in ["duration_of", "retry_limit", "made_by_tool", "store", "guide", "text"] {
             assert!(names.has_word(word), "{word}");
@@ -35,7 +35,7 @@ fn has_word_finds_words_of_any_file() {
 }
 
 #[test]
-fn may_contain_accepts_suffixes_and_ignored_paths() {
+fn may_contain_accepts_path_suffixes_and_paths_in_ignored_folders() {
     with(FILES, |names| {
         for path in
             ["src/store", "store/row.rs", "src/store/", "dist/a.js", "docs/_build/x.html", "src/dist/a"]

@@ -40,7 +40,7 @@ fn requested_files_rank_first_with_their_tests() {
 }
 
 #[test]
-fn past_commit_messages_count_for_changed_files() {
+fn file_matches_words_of_the_commit_messages_that_changed_it() {
     let past =
         |subject: &str, path: &str| PastCommit { subject: subject.to_owned(), paths: vec![path.to_owned()] };
     let many = PastCommit {
@@ -54,7 +54,7 @@ fn past_commit_messages_count_for_changed_files() {
 }
 
 #[test]
-fn code_without_grammar_counts_as_code() {
+fn file_of_a_language_without_grammar_is_ranked_as_code() {
     let text = "fun cart() = cart\n";
     let index = Index::from_texts([("a.txt", text), ("b.kt", text), ("c.toml", text), ("d/cart.txt", "")]);
     assert_eq!(ask(&index, "cart")[0].path, "b.kt");
@@ -72,7 +72,7 @@ fn order_is_deterministic_and_ties_sort_by_path() {
 }
 
 #[test]
-fn file_link_counts_its_path_but_not_its_host() {
+fn link_to_a_file_matches_by_its_path_and_not_by_its_host() {
     let index =
         Index::from_texts([("src/github.rs", "fn https() {}"), ("src/row.rs", ""), ("src/web.rs", "")]);
     let offers = ask(&index, "Wrong total\n\nSee https://github.com/o/shop/blob/3f2a/src/row.rs#L3-L5");
@@ -81,7 +81,7 @@ fn file_link_counts_its_path_but_not_its_host() {
 }
 
 #[test]
-fn test_is_paired_with_the_nearest_file_of_its_name() {
+fn test_is_paired_with_the_nearest_source_file_of_the_same_name() {
     let index = Index::from_texts(
         [
             "a/__tests__/config.spec.ts",

@@ -51,7 +51,7 @@ fn allowed_scope(part: ChangeSection) -> ChangeScope {
 }
 
 #[test]
-fn test_runner_files_are_not_code() {
+fn test_files_and_test_runner_configs_belong_to_the_tests_section() {
     let of = |path: &str| {
         let files = format!(
             "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Add | x |\n"
@@ -84,7 +84,7 @@ fn check_text(text: &str) -> Vec<DocumentMistake> {
 }
 
 #[test]
-fn only_files_a_person_may_allow_are_beyond_scope() {
+fn files_beyond_scope_lists_only_files_a_person_may_allow() {
     let allowed = ChangeScope { files: BTreeMap::new(), ..allowed_scope(ChangeSection::Code) };
     let found = |paths: &[(&str, &str)]| {
         let files = paths.iter().map(|(path, kind)| format!("### `{path}` ({kind})\n\n```text\nx\n```\n\n"));
@@ -133,7 +133,7 @@ fn only_files_a_person_may_allow_are_beyond_scope() {
 }
 
 #[test]
-fn replaced_tests_leave_out_tests_that_joined_later() {
+fn replaced_tests_ignore_test_files_added_after_the_lock() {
     let joined = "### `tests/joined.rs` (Add)\n\nProves: REQ-1\n\n```rust\nfn full() {}\n```\n\n";
     let locked = TESTS.to_owned() + "\n" + joined;
     let with = |tests: &str| fix(&sound_change(), ISSUE, tests_section(tests));
@@ -147,7 +147,7 @@ fn replaced_tests_leave_out_tests_that_joined_later() {
 }
 
 #[test]
-fn sound_change_is_parsed_checked_and_applied() {
+fn valid_change_is_parsed_checked_and_applied() {
     let text = sound_change();
     assert_eq!(check_text(&text), []);
     assert_eq!(fix(&text, ISSUE, None), text);
@@ -248,7 +248,7 @@ fn workspace_writes_are_checked_and_merged_into_the_answer() {
 }
 
 #[test]
-fn long_file_is_written_as_search_and_replace() {
+fn long_existing_file_can_only_be_changed_by_search_and_replace() {
     let line = |n: usize| format!("line {}\r\n", n % 7);
     let long: String = (0..400).map(line).collect();
     let mut base = base_files();
@@ -273,7 +273,7 @@ fn long_file_is_written_as_search_and_replace() {
 }
 
 #[test]
-fn unbuildable_spec_is_reported() {
+fn spec_that_cannot_be_implemented_is_reported_with_the_reason() {
     let spec = |files: &str, row: &str| {
         let text = format!(
             "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n{files}\n\
@@ -307,7 +307,7 @@ fn unbuildable_spec_is_reported() {
 }
 
 #[test]
-fn executed_files_are_recognized_by_name() {
+fn files_run_by_builds_or_ci_are_recognized_by_name() {
     for path in [
         "build.rs",
         "a/Cargo.toml",
@@ -330,7 +330,7 @@ fn executed_files_are_recognized_by_name() {
 }
 
 #[test]
-fn tests_come_first_and_are_locked() {
+fn tests_are_accepted_without_code_and_restored_once_locked() {
     let first = format!("# 42 - Change: Read\n\nTests.\n\n{TESTS}\n");
     assert_eq!(
         check(&first, ISSUE, &allowed_scope(ChangeSection::Tests), &base_files(), &ChangeTestTree),
@@ -364,7 +364,7 @@ fn tests_come_first_and_are_locked() {
 }
 
 #[test]
-fn form_is_fixed_where_it_is_unambiguous() {
+fn fix_corrects_unambiguous_format_mistakes_of_a_change() {
     let text = sound_change();
     let worn = text
         .replace("# 42 - Change: Read a file", "Here it is:\n\n# Read a file")
@@ -425,7 +425,7 @@ fn hostile_paths_are_refused() {
 }
 
 #[test]
-fn failed_block_is_reported_with_path_and_reason() {
+fn invalid_search_replace_block_is_reported_with_path_and_reason() {
     let edit =
         |search: &str, replace: &str| format!("<<<<<<< SEARCH\n{search}=======\n{replace}>>>>>>> REPLACE\n");
     for (block, why) in [
@@ -474,7 +474,7 @@ fn failed_block_is_reported_with_path_and_reason() {
 }
 
 #[test]
-fn line_ends_and_byte_order_mark_are_kept() {
+fn edited_file_keeps_its_line_endings_and_byte_order_mark() {
     let change = |body: &str| parse(&format!("## Code\n### `f` (Modify)\n```\n{body}\n```\n"));
     let edit = "<<<<<<< SEARCH\ntwo\n=======\n2\nii\n>>>>>>> REPLACE";
     for (before, body, after) in [
@@ -500,7 +500,7 @@ fn line_ends_and_byte_order_mark_are_kept() {
 }
 
 #[test]
-fn exceeding_a_limit_is_one_mistake() {
+fn change_over_a_limit_is_reported_with_at_most_100_mistakes() {
     let many: String = (0..10_000).map(|n| format!("### `f{n}` (Add)\n")).collect();
     let fences = format!("### `f` (Modify)\n{}", "```\n```rust\n".repeat(9_000));
     let edits = format!(
@@ -528,7 +528,7 @@ fn exceeding_a_limit_is_one_mistake() {
 }
 
 #[test]
-fn place_can_be_a_file_section_requirement_or_test() {
+fn finding_place_can_be_a_file_section_requirement_or_test() {
     let text = sound_change();
     for real in [
         "src/lib.rs",
@@ -595,7 +595,7 @@ fn adversarial_tests_are_added_to_tests_section() {
 }
 
 #[test]
-fn adversarial_test_needs_test_folder_and_requirement() {
+fn adversarial_test_must_be_next_to_other_tests_and_name_a_requirement() {
     let allowed = allowed_scope(ChangeSection::Code);
     for (path, requirement, why) in [
         ("tests/a.rs", "REQ-1", None),
@@ -660,7 +660,7 @@ fn adversarial_answer_is_parsed_within_limits() {
 }
 
 #[test]
-fn declared_function_gets_stub_in_file_named_by_comment() {
+fn spec_function_gets_a_stub_in_the_file_its_comment_names() {
     let blocks = [
         "// src/new.rs\n/// Three.\npub struct Three;\n\npub fn three(\n    at: u8,\n) -> Three;\n// src/lib.rs\npub fn read() -> u8\n\
          pub fn write(to: &str) { … }\n",

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_issue_has_no_mistakes() {
+    fn valid_issue_has_no_mistakes() {
         assert_eq!(mistakes_of(SOUND), "");
         assert_eq!(fix(SOUND, IssueNo(1)), SOUND);
         let other = check(SOUND, &[], &DesignTestTree);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn form_mistakes_are_fixed_by_code() {
+    fn fix_corrects_format_mistakes_of_an_issue() {
         let text = SOUND
             .replace("- [ ] AC-1 ", "1. ")
             .replace("- [ ] AC-2 ", "2. [x] AC-7: ")

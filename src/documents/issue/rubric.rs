@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn rough_idea_lacks_nearly_every_part() {
+    fn rough_idea_has_gaps_in_five_rubric_parts() {
         let found = find_gaps("The weeks", "It would be cool to have weeks in the sums.", &DesignTestTree);
         let parts: Vec<RubricPart> = found.iter().map(|gap| gap.part).collect();
         assert_eq!(
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn word_is_vague_unless_something_makes_it_precise() {
+    fn vague_word_is_reported_unless_a_number_makes_it_precise() {
         assert_eq!(find_vague_word("It is fast"), Some("fast"));
         assert_eq!(find_vague_word("It answers fast, in 200 ms"), None);
         assert_eq!(find_vague_word("Errors are handled gracefully"), Some("gracefully"));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_path_is_asked_about() {
+    fn path_missing_from_the_repository_is_asked_about() {
         let found = find_gaps("Add it", "- `src/lob.rs` must print 1, not 2", &DesignTestTree);
         assert_eq!(found.len(), 1, "{found:?}");
         let question = found[0].question.as_ref().unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn title_without_verb_is_only_a_gap() {
+    fn title_is_classified_by_whether_it_opens_with_a_verb() {
         assert_eq!(classify_title("Report time by week"), TitleOpening::Verb);
         assert_eq!(classify_title("Bug: it crashes"), TitleOpening::None);
         assert_eq!(classify_title("Yodel at noon"), TitleOpening::Unknown);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn criteria_are_list_items_or_demands() {
+    fn criteria_are_list_items_or_sentences_with_must_or_should() {
         let texts = |body| find_criteria(body).into_iter().map(|c| c.text).collect::<Vec<_>>();
         assert_eq!(texts("- seen\n\n## Expected\n\n- a\n- b"), ["a", "b"]);
         assert_eq!(texts("- one\n- two"), ["one", "two"]);

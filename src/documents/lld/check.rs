@@ -456,7 +456,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn files_must_match_the_table() {
+    fn files_table_is_checked_against_the_repository_tree() {
         assert_eq!(
             rules_with_rows("| src/lib.rs | modify | x |\n| src/new.rs | Add | x |"),
             Vec::<String>::new()

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn vague_and_delegated_tests_are_errors() {
+    fn scenario_that_is_vague_or_left_to_a_person_is_an_error() {
         let rows = "| 010 | a (REQ-1) | Auto | x | y | it works as expected |\n\
                     | 020 | b (REQ-1) | Auto | x | y | manually verify the page |\n\
                     | 030 | c (REQ-1) | Manual | x | y | manually verify the page shows `3` |\n\
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_without_scenarios_is_not_full_coverage() {
+    fn design_without_requirements_or_scenarios_fails_the_coverage_check() {
         assert_eq!(check_coverage("").len(), 2);
         assert_eq!(rules_for_plan("", "| 010 | a (REQ-1) | Auto | x | y | 1 |").len(), 2);
     }

@@ -175,7 +175,7 @@ mod tests {
     const ISSUE: IssueNo = IssueNo(42);
 
     #[test]
-    fn fix_brings_a_wrapped_answer_into_form() {
+    fn fix_unwraps_a_fenced_design_and_normalizes_its_headings() {
         let text = "Here is the design:\r\n```markdown\r\n# LLD-41: Read it  \r\n## 1 Context and goal\r\ntext\r\n\
             #### Open Questions\r\n- [ ] None\r\n# 2.1. Files Changed\r\n\r\n| File | Change Type | Description |\r\n|-|-|-|\r\n\
             | a/b/c.rs | Add | x |\r\n| a/b | Add (Directory) | x |\r\n| a | Add (Directory) | x |\r\n\r\n### 2.4 Function Signatures\r\n\
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn section_does_not_become_title_and_prose_numbers_stay() {
+    fn fix_keeps_numbers_in_prose_and_makes_no_section_the_title() {
         let text = "intro\n\n## 1. Context & Goal\n\nx\n\n# 11. Risks & Mitigations\n\ny\n\n### 3 options were weighed\n";
         let fixed = fix(text, ISSUE);
         assert!(fixed.starts_with("intro\n"), "nothing above the first section is lost: {fixed}");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn numbered_step_is_not_a_section_if_another_has_the_title() {
+    fn numbered_step_is_not_taken_for_a_section_with_a_similar_title() {
         let text = "# 42 - Feature: x\n\n## Context & Goal\n\n#### 1. Parse the context\n\n## Non requirements\n\nx\n";
         let fixed = fix(text, ISSUE);
         assert!(fixed.contains("\n#### 1. Parse the context\n"), "{fixed}");

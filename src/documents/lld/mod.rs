@@ -421,7 +421,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn unfilled_template_fails() {
+    fn unfilled_template_fails_the_checks() {
         let rules: Vec<_> = check(&template(IssueNo(42), "x"), IssueNo(42), &DesignTestTree)
             .into_iter()
             .map(|m| m.rule)

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn section_is_matched_by_title_or_old_number() {
+    fn section_is_matched_by_title_or_template_number() {
         let body = |text: &str, number: &str| {
             let text = format!("# 7 - Feature: T\n\n{text}\n\nbody\n");
             parse(&text).section(number).map(|section| text[section.body.clone()].trim().to_owned())

@@ -82,7 +82,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn place_can_be_a_section_requirement_scenario_or_path() {
+    fn finding_place_can_be_a_section_requirement_scenario_or_path() {
         let text = filled_template();
         for real in [
             "2.1",
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn place_has_changed_only_if_its_own_text_has() {
+    fn finding_place_has_changed_only_if_the_text_at_it_changed() {
         let before = filled_template();
         let now = before.replacen("Modify | the exit code is 2", "Modify | the exit code is 3", 1);
         assert_ne!(before, now);

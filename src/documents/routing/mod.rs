@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn confidence_and_gap_decide_the_action() {
+    fn routing_action_depends_on_confidence_and_lead_over_the_next_skill() {
         for (confidence, others, lead) in [
             (0.90, vec![], RoutingAction::Begin),
             (1.0, vec![("bug-brief", 0.90)], RoutingAction::Begin),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_parsed_or_refused_with_a_reason() {
+    fn routing_answer_is_parsed_or_refused_with_a_reason() {
         let good = model_answer("bug-brief", 0.92, &[("bug-brief", 0.9), ("lint-brief", 0.1)]);
         assert_eq!(
             parse_value(&good).unwrap_err(),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn keywords_alone_start_nothing() {
+    fn keyword_match_only_offers_skills_and_starts_no_run() {
         for (text, best, score) in [
             ("There is a BUG in it", "bug-brief", KEYWORD_CONFIDENCE),
             ("refactor the parser", "refactor-brief", KEYWORD_CONFIDENCE),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_begins_with_its_prefix() {
+    fn answer_needs_its_prefix_with_a_colon_at_the_start() {
         assert_eq!(strip_answer_prefix(" Answer: On Linux.\n2: no"), Some("On Linux.\n2: no"));
         assert_eq!(
             (strip_answer_prefix("answer :"), strip_answer_prefix("the answer: 42")),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn named_kind_needs_no_model() {
+    fn request_that_begins_with_a_skill_name_needs_no_model() {
         let skills = built_in_skills();
         let read = |text| find_named_skill(text, &skills).map(|(skill, rest)| (skill.name.as_str(), rest));
         assert_eq!(read("`Bug-Brief`: it\nbroke"), Some(("bug-brief", "it\nbroke")));

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_skill_is_reported_with_line_and_others_kept() {
+    fn invalid_skill_is_reported_with_its_line_and_valid_ones_are_kept() {
         let with = |lines: &str| format!("---\nname: x-brief\ndescription: d\n{lines}\n---\n");
         let bomb = "questions: [&a [x, x, x, x], &b [*a, *a, *a, *a], &c [*b, *b, *b, *b]]".to_owned();
         for (text, line, why) in [

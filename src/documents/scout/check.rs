@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn brief_of_found_sources_is_sound() {
+    fn brief_that_lists_every_found_source_passes_every_check() {
         assert_eq!(check(&sample_brief(), IssueNo(42), &DesignTestTree, &sample_evidence()), []);
         assert!(super::super::place_exists(&sample_brief(), "ann/hours", &DesignTestTree));
         let none = ScoutEvidence::default();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn fix_adds_known_rows_and_leaves_wrong_ones() {
+    fn fix_adds_missing_source_rows_and_keeps_wrong_ones_as_they_are() {
         let fixed = |text: &str, known: &ScoutEvidence| super::super::fix(text, IssueNo(42), known);
         let row = format!("\n{}", table_rows(&sample_evidence().found)[0]);
         let bare = sample_brief()

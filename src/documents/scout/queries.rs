@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn search_plan_has_few_plain_words() {
+    fn search_plan_is_parsed_into_short_queries_of_plain_words() {
         let plan = r#"{"queries": ["repo:evil/x \"week report\"", "", "time  sheet", "time sheet", "a b c d e f g", "z"], "more": 1}"#;
         let joined: Vec<_> =
             parse_search_plan(plan, false).unwrap().iter().map(|words| words.join(" ")).collect();

@@ -5,7 +5,7 @@ const ISSUE: &str = "Exit with 2 on an empty file.\n\n## Logs\n\n```text\nline 1
     ## Acceptance criteria\n\n- exit status 2\n- a sentence on standard error\n";
 
 #[test]
-fn important_sections_are_kept_wherever_they_are() {
+fn shortening_keeps_important_sections_anywhere_in_the_issue() {
     let cut = shorten(ISSUE, &issue_section_rank, 160);
     insta::assert_snapshot!(cut.text, @r"
     Exit with 2 on an empty file.
@@ -31,7 +31,7 @@ fn important_sections_are_kept_wherever_they_are() {
 }
 
 #[test]
-fn long_block_is_cut_before_short_ones_of_its_rank() {
+fn long_block_is_cut_before_short_blocks_of_the_same_rank() {
     let log = "A line of a long log.\n".repeat(4000);
     let text = format!("Wanted: exit status 2.\n\n{log}\nIt must be said on standard error.\n");
     let cut = shorten(&text, &issue_section_rank, 1000);
@@ -54,7 +54,7 @@ fn log_above_the_first_heading_is_cut_before_sections_below() {
 }
 
 #[test]
-fn titles_are_matched_by_whole_words() {
+fn section_titles_are_ranked_by_whole_words() {
     for (title, rank) in [
         ("Login dialog", None),
         ("Server logs", Some(8)),
@@ -72,7 +72,7 @@ fn titles_are_matched_by_whole_words() {
 }
 
 #[test]
-fn tables_keep_their_head_and_lists_their_numbers() {
+fn shortened_tables_keep_their_header_and_lists_their_numbers() {
     let rows: String = (0..40).map(|n| format!("| {n} | a cell of words |\n")).collect();
     let items: String = (1..40).map(|n| format!("{n}. an item of words\n   and more\n")).collect();
     let text = format!("# T\n\n| N | W |\n|---|---|\n{rows}\n## List\n\n{items}");
@@ -85,7 +85,7 @@ fn tables_keep_their_head_and_lists_their_numbers() {
 }
 
 #[test]
-fn design_is_cut_by_its_schema() {
+fn shortening_cuts_design_sections_in_the_order_of_their_rank() {
     let text = "# 5 - Feature: T\n\n## 1. Context & Goal\n\nThe goal, in a few sentences that say what is wanted.\n\n\
         ### 2.1 Files Changed\n\n| File | Change Type | Description |\n|---|---|---|\n| `src/lib.rs` | Modify | more words |\n\n\
         ## 6. Diagram\n\n```mermaid\n# not a heading\ngraph LR\n  a --> b\n  b --> c\n```\n\n## 20. Musings\n\nSome words that nobody asked for, at \
@@ -150,7 +150,7 @@ fn random_markdown(seed: u64) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn cuts_do_not_change_how_the_rest_is_parsed() {
+fn shortening_does_not_change_how_the_kept_text_is_parsed() {
     for seed in 0..600 {
         let text = random_markdown(seed);
         let before = parse_outline(&text);

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn sound_spec_has_no_mistakes() {
+    fn valid_spec_has_no_mistakes() {
         assert_eq!(mistakes_of(SOUND), [""; 0]);
     }
 
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_models_cannot_read_is_only_a_warning() {
+    fn spec_of_a_file_that_models_cannot_read_gets_only_a_warning() {
         let mistakes = check_completeness(SOUND, DESIGN, &DesignTestTree, &BTreeMap::new());
         let mistakes: Vec<_> =
             mistakes.iter().map(|mistake| (mistake.is_error(), mistake.rule.as_ref())).collect();

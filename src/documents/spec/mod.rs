@@ -188,7 +188,7 @@ mod tests {
         Expected |\n|---|---|---|---|---|\n| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |\n";
 
     #[test]
-    fn place_can_be_a_section_part_test_or_file() {
+    fn finding_place_can_be_a_section_heading_test_or_file() {
         for real in [
             "2",
             "§5",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_removed_from_headings_and_parsed_if_kept() {
+    fn spec_with_numbered_headings_is_parsed_and_fix_removes_the_numbers() {
         let mut numbered = SOUND.to_owned();
         for spec in SECTIONS {
             let with_number = format!("## {}. {}", spec.number, spec.title);

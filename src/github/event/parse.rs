@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_flags_apps_and_bots_separately() {
+    fn comment_event_tells_apps_bots_and_pull_requests_apart() {
         let mut payload = comment_payload();
         payload["comment"]["performed_via_github_app"] = json!({ "id": 1 });
         payload["sender"]["type"] = "Bot".into();
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn review_has_its_commit() {
+    fn review_event_is_parsed_with_its_commit_id() {
         let oid = "a".repeat(40);
         let payload = base(json!({
             "action": "submitted",
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn installation_lists_its_repositories() {
+    fn installation_event_lists_its_repositories() {
         let payload = json!({
             "action": "created",
             "installation": { "id": 3, "account": { "login": "octo" } },

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn active_part_in_frame_becomes_code() {
+    fn active_markdown_in_a_comment_template_becomes_code() {
         let harmless = "a `@mona` [b](https://c)";
         for text in [
             "@mona",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_fit_githubs_comment_limit() {
+    fn pieces_of_a_long_body_fit_githubs_comment_limit() {
         for text in ["`", "`\n", "# a\n"] {
             for piece in OutboundBody::frame(text.repeat(200_000 / text.len())).pieces() {
                 assert!(piece.chars().count() <= limits::BODY_CHARS - 200, "{text:?}: {}", piece.len());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn posted_text_with_active_content_becomes_code() {
+    fn comment_read_back_from_github_becomes_code_if_it_has_active_markdown() {
         let ours = "### ✋ A\n\n[the pull request, #3](https://github.com/o/r/pull/3)\n\n```\n/approve lld 3f9c\n```\n\n\
                     | F1 |\n|--:|\n| `@mona` |\n\n<details><summary>D <code>3f</code></summary>\n\n@\u{200b}mona\n\n\
                     </details>\n\n<sub>`/stop` · 1</sub>";

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_get_a_guard() {
+    fn commit_message_neutralises_skip_ci_marks_and_trailers() {
         for (text, inert) in [
             ("Sum [skip ci]", "Sum [·skip ci]"),
             ("[CI Skip] [no ci] [skip-ci]", "[·CI Skip] [·no ci] [·skip-ci]"),
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn only_own_line_closes_an_issue() {
+    fn only_the_line_written_by_us_can_close_an_issue() {
         let body = OutboundBody("Closes #1\n`Closes #2`\n\n```\nCloses #1\nCloses #3\n```".to_owned());
         let body = body.without_marks(|line| line == "Closes #1").as_str().replace(GUARD, "·");
         assert_eq!(body, "Closes #1\n`Closes· #2`\n\n```\nCloses #1\nCloses· #3\n```");
     }
 
     #[test]
-    fn message_is_wrapped_before_marks_get_guards() {
+    fn commit_message_is_wrapped_before_its_marks_are_neutralised() {
         let text = "One two three Signed-off-by: a\n\n- `[skip ci]` and @mona";
         let message = inert_message(text, 1_000, 14).replace(GUARD, "·");
         assert_eq!(message, "One two three\nSigned-off-by·:\na\n\n- `[·skip ci]`\n  and @·mona");

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_kept_and_fences_are_closed() {
+    fn cleaning_keeps_code_and_closes_open_fences() {
         for same in ["`@mona #1 <b>`", "```rust\n@mona\n/approve\n<b> ![x](y)\n```", "``a`b``"] {
             assert_eq!(shown(same), same);
         }

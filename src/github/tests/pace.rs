@@ -66,7 +66,7 @@ async fn acknowledgement_is_sent_while_other_writes_wait() {
 }
 
 #[tokio::test]
-async fn rejection_without_room_is_dropped() {
+async fn thumbs_down_over_the_write_limit_is_refused_and_not_sent() {
     let fake = accepting_server().await;
     let repo =
         fake.github_with_pacing("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());

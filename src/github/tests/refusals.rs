@@ -72,7 +72,7 @@ async fn graphql_rate_limit_pauses_the_installation() {
 }
 
 #[tokio::test]
-async fn refused_comment_is_not_looked_up() {
+async fn comment_refused_by_github_is_posted_again_without_a_lookup() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         (POST, 0..4) => canned(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
         (POST, 4) => {
@@ -95,7 +95,7 @@ async fn refused_comment_is_not_looked_up() {
 }
 
 #[tokio::test]
-async fn refusal_keeps_earlier_uncertainty() {
+async fn comment_with_a_lost_response_is_looked_up_even_after_a_refusal() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         (POST, 0) => canned(502, json!({})),
         (POST, 1) => canned(429, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
@@ -117,7 +117,7 @@ async fn refusal_keeps_earlier_uncertainty() {
 }
 
 #[tokio::test]
-async fn only_suspension_refusal_is_temporary() {
+async fn only_refusals_of_a_suspended_installation_are_temporary() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         ("POST /app/installations/3/access_tokens", 0) => {
             canned(403, json!({ "message": "Diese Installation ruht." }))
@@ -155,7 +155,7 @@ async fn newest_comment_is_found_without_last_page_link() {
 }
 
 #[tokio::test]
-async fn team_members_are_listed_or_none() {
+async fn unreadable_or_missing_team_has_no_member_list() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /orgs/octo/teams/core/members?per_page=100" => canned(200, json!([{ "id": 7 }, { "id": 8 }])),
         "GET /orgs/octo/teams/dark/members?per_page=100" => {

@@ -81,7 +81,7 @@ async fn no_call_is_sent_during_a_rate_limit() {
 }
 
 #[tokio::test]
-async fn used_up_limit_stops_further_calls() {
+async fn used_up_rate_limit_stops_further_calls() {
     let reset = NOW.0 / 1000 + 600;
     let fake = FakeGitHub::start(move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" => canned(200, issue(1))
@@ -150,7 +150,7 @@ async fn missing_repository_is_looked_up_by_id() {
 }
 
 #[tokio::test]
-async fn next_pages_keep_credentials_and_host() {
+async fn next_page_is_read_from_the_api_host_whatever_the_link_says() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /api/v3/installation/repositories?per_page=100" => {
             let more = json!({ "repositories": [{ "id": 1, "full_name": "o/a" }] });
@@ -194,7 +194,7 @@ async fn forbidden_error_names_permission_to_grant() {
 }
 
 #[tokio::test]
-async fn no_role_differs_from_failed_lookup() {
+async fn failed_permission_lookup_is_an_error_and_not_role_none() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/collaborators/ann/permission" => canned(
             200,
@@ -215,7 +215,7 @@ async fn no_role_differs_from_failed_lookup() {
 }
 
 #[tokio::test]
-async fn rename_is_followed_and_transfer_is_not() {
+async fn repository_rename_is_followed_and_transfer_is_not() {
     let fake = FakeGitHub::start(|seen, _| {
         let moved = |to: String| canned(301, json!({})).map(|a| a.header("location", to));
         match seen.line.as_str() {
@@ -260,7 +260,7 @@ async fn write_to_reused_repository_name_is_refused() {
 }
 
 #[tokio::test]
-async fn git_token_reads_one_repository() {
+async fn git_token_can_only_read_one_repository() {
     let fake = FakeGitHub::start(|_, _| None).await;
     let (token, _) = fake.github().git_token(InstallationId(3), OURS).await.unwrap();
     assert_eq!(secrecy::ExposeSecret::expose_secret(&token), "ghs_1");

@@ -210,7 +210,7 @@ async fn interrupted_commit_is_recognised() {
 }
 
 #[tokio::test]
-async fn copied_message_with_other_bytes_is_not_ours() {
+async fn commit_with_our_message_but_other_bytes_is_not_taken_for_ours() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => canned(
             200,
@@ -393,7 +393,7 @@ fn pull_spec() -> PullRequestSpec {
 const PULLS: &str = "GET /repos/o/r/pulls?head=o%3Acountersign%2Fissue-1&state=open&per_page=100";
 
 #[tokio::test]
-async fn forks_pull_request_is_not_reused() {
+async fn pull_request_from_a_fork_is_not_reused() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         PULLS => canned(200, json!([pull(1, 10, false), pull(2, 9, true)])),
         _ => None,
@@ -421,7 +421,7 @@ async fn pull_without_draft_support_is_titled_wip() {
 }
 
 #[tokio::test]
-async fn check_needs_our_commit_and_two_lookups_before_retry() {
+async fn check_run_needs_our_own_commit_and_is_looked_up_before_a_retry() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/main" => {
             let object = json!({ "sha": oid('a'), "type": "commit" });
@@ -465,7 +465,7 @@ async fn check_needs_our_commit_and_two_lookups_before_retry() {
 }
 
 #[tokio::test]
-async fn write_check_cleans_up_and_reports_leftovers() {
+async fn write_check_reports_objects_it_could_not_clean_up() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/labels" => canned(201, json!({"node_id": "L", "name": seen.body["name"]})),
         "POST /repos/o/r/issues" => canned(201, json!({"number": 4, "html_url": "h", "labels": []})),

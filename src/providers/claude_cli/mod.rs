@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn long_system_prompt_moves_into_the_prompt() {
+    fn too_long_system_prompt_is_sent_as_part_of_the_prompt() {
         let long = "x".repeat(ARGUMENT_BYTES + 1);
         let (system, prompt) = split_prompt(&call(&long, "ask"), ARGUMENT_BYTES);
         assert!(system.len() < 100);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_with_leading_slash_is_not_a_command() {
+    fn prompt_with_a_leading_slash_is_not_run_as_a_slash_command() {
         assert!(split_prompt(&call("", "\n/cost"), ARGUMENT_BYTES).1.starts_with("The request"));
     }
 

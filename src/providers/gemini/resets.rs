@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn most_reliable_wait_is_used() {
+    fn retry_wait_is_taken_from_the_most_reliable_field() {
         let now = Timestamp::parse("2026-07-04T06:00:00Z").unwrap();
         let info = json!({"details": [{"retryDelay": "45s"}]});
         let header = Some(Duration::from_secs(7));

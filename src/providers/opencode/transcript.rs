@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_recorded_ending_is_classified() {
+    fn every_recorded_opencode_exit_maps_to_its_error_kind() {
         let table = std::fs::read_to_string("fixtures/opencode-cli/endings.jsonl").unwrap();
         for row in table.lines() {
             let OpenCodeEnding { case, exit, schema, must, lines } = serde_json::from_str(row).unwrap();

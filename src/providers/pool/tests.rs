@@ -123,7 +123,7 @@ async fn primary_models_take_turns() {
 }
 
 #[tokio::test]
-async fn failed_models_are_followed_by_others_up_to_five() {
+async fn pool_call_tries_at_most_five_models() {
     let mut fixture = PoolFixture::new();
     for model in SEED.concat() {
         fixture = fixture.fails(model, &[BROKEN]);
@@ -147,7 +147,7 @@ async fn failed_models_are_followed_by_others_up_to_five() {
 }
 
 #[tokio::test]
-async fn timeout_leaves_time_for_the_next_and_is_recorded() {
+async fn model_timeout_leaves_time_for_the_next_model_and_is_recorded() {
     let fixture = PoolFixture::new().fails("claude:sonnet", &[LATE]);
     let reply = ask(&fixture.pool()).await.unwrap();
     assert_eq!(fixture.asked(), at(&[(0, "claude:sonnet"), (180, "opencode:a/one")]));
@@ -178,7 +178,7 @@ async fn rate_limited_model_is_retried_after_a_wait() {
 }
 
 #[tokio::test]
-async fn reset_time_of_the_provider_wins() {
+async fn reset_time_named_by_the_provider_sets_the_cooldown() {
     let fixture = PoolFixture::new().fails("claude:sonnet", &[limited(Some(50))]);
     ask(&fixture.pool()).await.unwrap();
     assert_eq!(fixture.asked(), at(&[(0, "claude:sonnet"), (50, "claude:sonnet")]));
@@ -195,7 +195,7 @@ async fn reset_time_of_the_provider_wins() {
 }
 
 #[tokio::test]
-async fn pool_waits_for_the_first_available_model_if_soon() {
+async fn pool_waits_for_the_first_model_to_recover_if_the_wait_is_short() {
     let both: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
     let fixture =
         PoolFixture::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[limited(Some(90))]);
@@ -318,7 +318,7 @@ async fn strategy_decides_the_first_model() {
 }
 
 #[tokio::test]
-async fn refusal_or_truncation_is_not_retried_elsewhere() {
+async fn refusal_or_truncation_is_not_retried_on_another_model() {
     for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
         let fixture = PoolFixture::new()
             .fails("claude:sonnet", &[BROKEN])

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_matched_by_whole_words() {
+    fn limit_messages_are_matched_by_whole_words() {
         for (text, kind) in [
             ("429 RESOURCE_EXHAUSTED quota exceeded", USED_UP),
             ("You exceeded your current quota, please check your plan", USED_UP),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_in_answers_events_or_earlier_lines_are_ignored() {
+    fn rate_limit_words_in_answers_or_earlier_output_lines_are_ignored() {
         let good = ChildOutput { status: Some(0), ..failed("429", "too many requests") };
         assert_eq!(limit_kind(&good, "rate limit"), NEITHER);
         let event = |size| format!("{{\"text\":\"{}429, rate limit\"}}\n", " ".repeat(size));

@@ -25,7 +25,7 @@ async fn found(program: &ModelProgram) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn version_is_probed_once_per_file() {
+async fn program_version_is_probed_once_per_executable_file() {
     let place = tempfile::tempdir().unwrap();
     let parrot = program(place.path(), "echo asked >> \"$0.log\"; echo '1.2.3 (Parrot)'");
     // It can write nowhere else, so its log write fails silently.
@@ -69,7 +69,7 @@ async fn program_without_a_valid_version_is_refused() {
 }
 
 #[test]
-fn home_is_accessible_to_its_owner_only() {
+fn program_home_is_accessible_to_its_owner_only() {
     let place = tempfile::tempdir().unwrap();
     let home = program(place.path(), "").prepare_home().unwrap();
     assert_eq!(home.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
@@ -98,7 +98,7 @@ async fn program_cannot_read_our_files() {
 }
 
 #[test]
-fn our_files_in_readable_places_are_refused_with_the_fix() {
+fn program_that_could_read_our_files_is_refused_with_the_fix() {
     let place = tempfile::tempdir().unwrap();
     let mut parrot = program(place.path(), "echo 1.2.3");
     assert_eq!(parrot.missing_requirement(), None);
@@ -132,7 +132,7 @@ fn our_files_in_readable_places_are_refused_with_the_fix() {
 }
 
 #[test]
-fn installation_is_packages_and_interpreter() {
+fn installation_of_a_script_is_its_packages_and_interpreter() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().canonicalize().unwrap();
     let package = root.join("lib/node_modules/parrot/bin/parrot");

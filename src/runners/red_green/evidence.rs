@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn evidence_counts_with_plurals_and_leaves_zeros_out() {
+    fn test_evidence_uses_plurals_and_omits_zero_counts() {
         let tests = [("a", RedKind::Assertion), ("b", RedKind::Assertion), ("c", RedKind::Guard)];
         let tests = tests.map(|(id, kind)| (id.to_owned(), kind)).into();
         let (red, mut green) = (RedProof { tests, ..RedProof::default() }, GreenProof::default());

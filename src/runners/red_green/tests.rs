@@ -53,7 +53,7 @@ fn wrong(test: &TestResult) -> String {
 }
 
 #[test]
-fn new_test_is_red_by_assertion_or_declared_name() {
+fn new_test_may_fail_by_an_assertion_or_a_name_the_spec_declares() {
     for (test, kind) in [
         (fails("s::new more", "left: 1"), RedKind::Assertion),
         (throws("s::new more", "ValueError: 5"), RedKind::Runtime),
@@ -80,7 +80,7 @@ fn new_test_is_red_by_assertion_or_declared_name() {
 }
 
 #[test]
-fn other_outcomes_of_a_new_test_are_rejected() {
+fn new_test_that_passes_or_fails_for_another_reason_is_rejected() {
     for (test, why) in [
         (TestResult::passed("s::new more"), "passes without the code"),
         (TestResult::skipped("s::new more", ""), "is skipped"),
@@ -208,7 +208,7 @@ fn green_requires_new_and_old_tests_to_pass_in_every_run() {
 }
 
 #[test]
-fn required_test_counts_only_in_its_own_file() {
+fn required_test_is_accepted_only_in_the_file_the_spec_names() {
     let base = || {
         found([
             TestResult::passed("s old"),
@@ -261,7 +261,7 @@ fn test_of(case: &str) -> TestResult {
 }
 
 #[test]
-fn trouble_of_either_run_is_reported() {
+fn error_in_either_of_two_test_runs_is_reported() {
     let run = || found([fails("s::new new", "left: 1")]);
     let mut second = run();
     second.add_trouble("the process died");
@@ -280,7 +280,7 @@ fn tests_of_a_deleted_file_are_listed_as_gone() {
 }
 
 #[test]
-fn reverted_part_is_detected_by_test_compiler_or_nobody() {
+fn mutation_is_classified_as_caught_by_test_compiler_or_nobody() {
     let green = GreenProof { broken: vec!["s broken".to_owned()], ..GreenProof::default() };
     let broken = fails("s broken", "x");
     let unbuilt = unbuilt("s::new", &[("src/lib.rs", &["read"])]);
@@ -301,7 +301,7 @@ fn reverted_part_is_detected_by_test_compiler_or_nobody() {
 }
 
 #[test]
-fn unreachable_test_files_are_reported() {
+fn test_file_the_runner_cannot_reach_is_reported() {
     let theirs = found([TestResult::passed("checks/check_a.py::test_a")]);
     for (runner, file, added, before, seen) in [
         ("cargo", "tests/new.rs", true, &found([]), true),
@@ -341,7 +341,7 @@ fn failures_are_grouped_by_message_and_limited() {
 }
 
 #[test]
-fn spec_declares_functions_types_members_and_files() {
+fn declared_names_are_functions_types_members_and_files_of_the_spec() {
     let text = "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
         | `src/config/mod.rs` | Add | x |\n\n## 4. Data Structures\n\n### Count\n\n```rust\npub struct Count {\n    pub left: u8,\n}\n\
         enum Side { Left, Right(u8) }\n```\n\n## 5. Function Specifications\n\n### Count::read\n\n```rust\npub fn read(path: &Path) -> \
@@ -439,7 +439,7 @@ fn adversarial_test_counts_only_if_both_runs_agree() {
 }
 
 #[test]
-fn stubs_let_unbuilt_tests_run_and_they_must_fail() {
+fn tests_that_cannot_build_without_the_code_must_fail_against_stubs() {
     let row = |name: &str| ExpectedTest {
         file: "tests/new.rs".into(),
         name: name.into(),

@@ -44,7 +44,7 @@ async fn pages(store: &Arc<Store>, asked: RunQuery) -> Vec<RunListRow> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_run_is_on_one_page_and_urgent_runs_come_first() {
+async fn every_run_is_on_exactly_one_page_and_open_gates_come_first() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 4, 13).await;
     for most in [1, 5, 7, 52, 100] {
@@ -74,7 +74,7 @@ async fn every_run_is_on_one_page_and_urgent_runs_come_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_rows_are_reported_and_the_rest_is_shown() {
+async fn unreadable_run_rows_are_reported_and_other_runs_are_shown() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 4, 4).await;
     let file = root.path().join("repos/1/checkpoints.db");
@@ -103,7 +103,7 @@ async fn unreadable_rows_are_reported_and_the_rest_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn walk_leaves_no_database_open_and_uses_an_index() {
+async fn listing_all_runs_leaves_no_database_open_and_uses_an_index() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 2, 4).await;
     store.run_page(&RunQuery { most: 50, ..RunQuery::default() }).await.unwrap();
@@ -121,7 +121,7 @@ async fn walk_leaves_no_database_open_and_uses_an_index() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spend_is_grouped_by_day_and_lost_calls_count_as_held() {
+async fn spend_is_grouped_by_day_and_lost_calls_count_their_reservation() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 2, 1).await;
     let at = |text: &str| Timestamp::parse(text).unwrap();

@@ -87,7 +87,7 @@ async fn concurrent_writes_share_a_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn caller_with_a_result_can_close_the_file() {
+async fn database_file_can_be_closed_once_the_last_result_is_returned() {
     let root = tempfile::tempdir().unwrap();
     for n in 0..100 {
         let db =
@@ -124,7 +124,7 @@ async fn broken_savepoint_fails_its_whole_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failed_write_does_not_affect_others() {
+async fn failed_write_does_not_affect_other_writes_of_its_commit() {
     let bench = CommitQueueBench::new();
     let half_done = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
         tx.execute("INSERT INTO t VALUES ('half done')", [])?;
@@ -148,7 +148,7 @@ async fn failed_write_does_not_affect_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn panic_reaches_only_its_caller() {
+async fn panic_in_a_write_reaches_only_its_caller() {
     let bench = CommitQueueBench::new();
     let db = bench.db.clone();
     let panics = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
@@ -175,7 +175,7 @@ async fn rolled_back_write_reports_no_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn read_sees_committed_writes_and_keeps_none_of_its_own() {
+async fn read_sees_committed_writes_and_discards_its_own_changes() {
     let bench = CommitQueueBench::new();
     bench.db.write(put("a")).await.unwrap();
     bench.db.read(put("b")).await.unwrap();
@@ -220,7 +220,7 @@ async fn read_only_database_is_reported() {
 }
 
 #[tokio::test]
-async fn failed_commit_is_timed() {
+async fn failed_commit_is_recorded_in_the_commit_duration_metric() {
     use prometheus_client::{encoding::text::encode, registry::Registry};
     let (root, watch) = (tempfile::tempdir().unwrap(), SharedCommitWatch::default());
     let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch), None).unwrap();

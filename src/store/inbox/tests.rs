@@ -150,7 +150,7 @@ fn as_fence(subject: DeliverySubject) -> DeliverySubject {
 }
 
 #[tokio::test]
-async fn issues_run_in_parallel_and_each_in_order() {
+async fn deliveries_of_different_issues_run_in_parallel_and_of_one_in_order() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2)), ("a2", issue(1, 1)), ("r", repo(1))] {
         b.accept(id, on).await;
@@ -166,7 +166,7 @@ async fn issues_run_in_parallel_and_each_in_order() {
 }
 
 #[tokio::test]
-async fn put_off_delivery_blocks_its_issue_for_a_limited_time() {
+async fn postponed_delivery_blocks_its_issue_for_a_limited_time() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2))] {
         b.accept(id, on).await;
@@ -186,7 +186,7 @@ async fn put_off_delivery_blocks_its_issue_for_a_limited_time() {
 }
 
 #[tokio::test]
-async fn released_delivery_is_unchanged() {
+async fn released_delivery_is_claimed_again_unchanged() {
     let b = InboxBench::new();
     b.accept("a1", issue(1, 1)).await;
     b.accept("a2", issue(1, 1)).await;
@@ -201,7 +201,7 @@ async fn released_delivery_is_unchanged() {
 }
 
 #[tokio::test]
-async fn no_delivery_overtakes_a_fence() {
+async fn fence_delivery_waits_for_earlier_and_blocks_later_deliveries() {
     let b = InboxBench::new();
     for (id, on) in [
         ("a1", issue(1, 1)),
@@ -222,7 +222,7 @@ async fn no_delivery_overtakes_a_fence() {
 }
 
 #[tokio::test]
-async fn installation_fence_waits_for_all_its_repositories() {
+async fn installation_fence_waits_for_deliveries_of_all_its_repositories() {
     let b = InboxBench::new();
     let stranger = DeliverySubject { installation: Some(InstallationId(8)), ..issue(3, 1) };
     for (id, on) in [
@@ -250,7 +250,7 @@ async fn installation_fence_waits_for_all_its_repositories() {
 }
 
 #[tokio::test]
-async fn flood_of_one_repository_does_not_delay_others() {
+async fn delivery_flood_of_one_repository_does_not_delay_others() {
     let b = InboxBench::new();
     for n in 0..300 {
         b.accept(&format!("flood-{n}"), issue(5, n)).await;
@@ -269,7 +269,7 @@ async fn flood_of_one_repository_does_not_delay_others() {
 }
 
 #[tokio::test]
-async fn put_off_deliveries_do_not_slow_claims() {
+async fn postponed_deliveries_do_not_slow_claims() {
     let b = InboxBench::new();
     b.accept("ready", issue(5, 1)).await;
     let alone = b.sqlite_steps();
@@ -315,7 +315,7 @@ async fn put_off_deliveries_do_not_slow_claims() {
 }
 
 #[tokio::test]
-async fn claim_takes_only_the_oldest() {
+async fn claim_takes_only_the_oldest_delivery() {
     let b = InboxBench::new();
     for (id, on) in
         [("1", issue(9, 1)), ("2", repo(1)), ("3", DeliverySubject::default()), ("4", issue(9, 1))]
@@ -329,7 +329,7 @@ async fn claim_takes_only_the_oldest() {
 }
 
 #[tokio::test]
-async fn crashing_delivery_is_isolated_and_given_up() {
+async fn delivery_that_crashes_the_server_is_retried_alone_and_given_up() {
     let mut b = InboxBench::new();
     b.accept("poison", issue(1, 1)).await;
     b.accept("beside", issue(1, 2)).await;
@@ -370,7 +370,7 @@ async fn clock_jump_does_not_delay_deliveries() {
 }
 
 #[tokio::test]
-async fn cause_belongs_to_one_delivery() {
+async fn event_sent_by_two_deliveries_is_claimed_by_one() {
     let b = InboxBench::new();
     for id in ["app-hook", "other-hook"] {
         b.accept(id, issue(1, 1)).await;
@@ -390,7 +390,7 @@ async fn cause_belongs_to_one_delivery() {
 }
 
 #[tokio::test]
-async fn bodies_expire_before_ids() {
+async fn delivery_bodies_expire_before_their_ids() {
     let b = InboxBench::new();
     for (id, on) in [("done", issue(1, 1)), ("dead", issue(1, 2)), ("waiting", issue(1, 3))] {
         b.accept(id, on).await;

@@ -91,7 +91,7 @@ async fn first_version_database_is_migrated_and_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pending_records_are_stored_with_the_next_write() {
+async fn pending_ledger_records_are_stored_with_the_next_write() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -141,7 +141,7 @@ fn call(status: CallStatus) -> CallRow {
 }
 
 #[test]
-fn call_row_without_truncation_field_is_read() {
+fn stored_call_without_a_truncation_field_deserializes() {
     let mut row = serde_json::to_value(call(CallStatus::Done)).unwrap();
     row.as_object_mut().unwrap().remove("cut").unwrap();
     assert_eq!(serde_json::from_value::<CallRow>(row).unwrap(), call(CallStatus::Done));
@@ -184,7 +184,7 @@ async fn lost_database_is_refused_and_not_recreated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn torn_log_loses_only_its_last_transaction() {
+async fn torn_write_ahead_log_loses_only_its_last_transaction() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -205,7 +205,7 @@ async fn torn_log_loses_only_its_last_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_damage_blocks_only_its_own_repository() {
+async fn damage_found_after_opening_blocks_only_its_own_repository() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     for issue in 1..=200 {
@@ -228,7 +228,7 @@ async fn late_damage_blocks_only_its_own_repository() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_continue_with_more_repositories_than_open_limit() {
+async fn runs_continue_with_more_repositories_than_may_be_open_at_once() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let repos = limits::OPEN_REPOSITORIES as u64 + 5;
@@ -312,7 +312,7 @@ fn set_main_epoch_back(root: &Path, to: Option<&[u8]>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_continue_with_an_older_or_new_main_db() {
+async fn runs_continue_if_main_db_is_older_or_recreated() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()));
     let old = fs::read(root.path().join("main.db")).unwrap();
@@ -349,7 +349,7 @@ async fn runs_continue_with_an_older_or_new_main_db() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn boot_with_a_reused_number_retries_parked_runs() {
+async fn boot_with_a_reused_boot_number_still_retries_parked_runs() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -360,7 +360,7 @@ async fn boot_with_a_reused_number_retries_parked_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn interrupted_forget_can_be_repeated() {
+async fn interrupted_forgetting_of_a_repository_can_be_repeated() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let row = RepositoryRow { id: REPO, installation: InstallationId(7), name: "acme/shop".parse().unwrap() };
@@ -451,7 +451,7 @@ async fn crash_during_call(root: &Path) {
 const SPENT: MicroUsd = MicroUsd(2_000_000);
 
 #[tokio::test]
-async fn held_call_is_read_from_its_ledger_after_a_crash() {
+async fn reserved_call_cost_is_read_from_the_call_ledger_after_a_crash() {
     let root = tempfile::tempdir().unwrap();
     crash_during_call(root.path()).await;
     let over = ReservationOutcome::OverCap { cap: SharedCap::RepositoryDay, spent: SPENT };
@@ -478,7 +478,7 @@ async fn held_call_is_read_from_its_ledger_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_ledger_still_counts_and_blocks_reservations() {
+async fn spend_of_an_unreadable_ledger_still_counts_and_blocks_new_calls() {
     let root = tempfile::tempdir().unwrap();
     crash_during_call(root.path()).await;
     fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();

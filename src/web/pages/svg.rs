@@ -207,7 +207,7 @@ mod tests {
     use crate::workflows;
 
     #[test]
-    fn steps_are_below_their_predecessors_except_loops() {
+    fn chart_draws_steps_below_their_predecessors_except_in_loops() {
         let edges = [(0, 1), (1, 2), (2, 1), (1, 3), (2, 3), (3, 3), (3, 0)];
         assert_eq!(step_rows(4, &edges), [0, 1, 2, 3]);
         assert_eq!(step_rows(0, &[]), [0; 0]);

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_names_the_tested_version_and_the_unreviewed_tests() {
+    fn adversarial_evidence_names_the_code_version_and_unreviewed_tests() {
         let (now, before) = (Some(Hash::digest(b"now")), Some(Hash::digest(b"before")));
         let mut adversary = AdversarialResults { of: before, ..AdversarialResults::default() };
         let told = |adversary: &AdversarialResults, document| {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_test_name_is_refused_if_runner_knows_names_only() {
+    fn duplicate_test_name_is_refused_if_the_runner_reports_names_only() {
         for (runner, name, taken) in [
             ("command", "full", true),
             ("command", "Other::Sums::full", true),

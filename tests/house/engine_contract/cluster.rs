@@ -278,7 +278,7 @@ async fn node_that_lost_a_run_cannot_write_to_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn short_wait_keeps_the_claim_and_long_wait_drops_it() {
+async fn short_wait_keeps_the_nodes_claim_on_a_run_and_long_wait_drops_it() {
     let Some(nodes) = Nodes::new(2) else { return };
     let store = &nodes.stores[0];
     store.start_run(new_run(1)).await.unwrap();
@@ -363,7 +363,7 @@ async fn deliveries_of_a_dead_node_are_claimed_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unrenewable_lease_expires_and_is_regained() {
+async fn lease_that_cannot_be_renewed_expires_and_is_regained_later() {
     let Some(mut nodes) = Nodes::new(0) else { return };
     nodes.join_for(Duration::from_secs(2), &nodes.address.clone(), ManualClock::new());
     let store = Arc::clone(&nodes.stores[0]);

@@ -390,7 +390,7 @@ fn consumes_answer(left: &Checkpoint) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_interleavings_lose_and_repeat_nothing() {
+async fn stored_data_stays_correct_over_random_store_operations_and_crashes() {
     for seed in 1..=6 {
         let mut simulation = Simulation::new(seed);
         for _ in 0..200 {

@@ -155,7 +155,7 @@ async fn archive_moves_only_runs_that_ended_long_ago() {
 }
 
 #[tokio::test]
-async fn interrupted_archive_is_completed_by_the_next() {
+async fn interrupted_archive_is_completed_by_the_next_archive_command() {
     let (w, old, _) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));

@@ -88,7 +88,7 @@ fn missing_input_is_reported_with_the_fix() {
 }
 
 #[test]
-fn partial_clone_names_missing_files_and_full_disk_fails() {
+fn context_names_files_a_partial_clone_lacks_and_fails_on_a_full_disk() {
     let full = repository();
     commit(full.path(), &[("src/purse.rs", PURSE)]);
     git(full.path(), &["config", "uploadpack.allowFilter", "true"]);
@@ -111,7 +111,7 @@ fn partial_clone_names_missing_files_and_full_disk_fails() {
 }
 
 #[test]
-fn context_without_files_names_the_fix() {
+fn context_that_shows_no_file_suggests_the_files_option() {
     let root = repository();
     commit(root.path(), &[("src/purse.rs", PURSE)]);
     for budget in ["0", "5000"] {

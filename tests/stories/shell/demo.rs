@@ -33,7 +33,7 @@ fn commits(data: &Path) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn issue_story_ends_with_a_design() {
+fn demo_of_the_issue_story_ends_with_a_design() {
     let output = run_countersign(&["demo", "--yes", "--story", "issue"]);
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
@@ -55,7 +55,7 @@ fn issue_story_ends_with_a_design() {
 
 #[test]
 #[ignore = "takes long"]
-fn scout_story_ends_with_a_brief() {
+fn demo_of_the_scout_story_ends_with_a_brief() {
     let output = run_countersign(&["demo", "--yes", "--story", "scout"]);
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
@@ -74,7 +74,7 @@ fn scout_story_ends_with_a_brief() {
 
 #[test]
 #[ignore = "takes long"]
-fn ask_story_ends_with_a_design() {
+fn demo_of_the_ask_story_ends_with_a_design() {
     let output = run_countersign(&["demo", "--yes", "--story", "ask"]);
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
@@ -143,7 +143,7 @@ fn full_demo_runs_tests_and_code() {
 
 #[test]
 #[ignore = "takes long"]
-fn gates_story_dismisses_a_finding_and_refuses_a_stale_approval() {
+fn gates_demo_dismisses_a_finding_and_refuses_a_stale_approval() {
     let output = run_countersign(&["demo", "--yes", "--story", "gates"]);
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
@@ -206,7 +206,7 @@ fn demo_with_yes_runs_to_the_end_without_a_branch() {
 
 #[test]
 #[ignore = "takes long"]
-fn data_dir_is_relative_and_foreign_files_are_kept() {
+fn demo_data_directory_may_be_relative_and_existing_files_are_kept() {
     let home = tempdir().unwrap();
     let here = |arguments: &[&str]| countersign(arguments).current_dir(home.path()).output().unwrap();
     let output = here(&["demo", "--yes", "--through", "lld", "--data", "data"]);
@@ -233,7 +233,7 @@ fn data_dir_is_relative_and_foreign_files_are_kept() {
 
 #[test]
 #[ignore = "takes long"]
-fn typed_answer_counts_and_pages_stay_until_enter() {
+fn demo_accepts_a_typed_answer_and_serves_pages_until_enter() {
     let mut demo = Running::start(countersign(&["demo", "--through", "lld"]).stdin(Stdio::piped()));
     let mut typing = demo.child.stdin.take().unwrap();
     let line = demo.wait_for_line("Answer on the page, or here; for example:");
@@ -289,7 +289,7 @@ fn demo_leaves_the_users_repository_unchanged() {
 
 #[test]
 #[ignore = "takes long"]
-fn unusable_repository_is_one_error_line_and_shallow_works() {
+fn demo_refuses_an_unusable_repository_and_accepts_a_shallow_clone() {
     let home = tempdir().unwrap();
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let (empty, none, whole) = (path("empty"), path("none"), path("whole"));
@@ -321,7 +321,7 @@ fn unusable_repository_is_one_error_line_and_shallow_works() {
 }
 
 #[test]
-fn real_models_name_companies_and_missing_credentials() {
+fn demo_with_real_models_names_companies_and_missing_credentials() {
     let home = tempdir().unwrap();
     let output = countersign(&["demo", "--models", "real"])
         .current_dir(home.path())
@@ -340,7 +340,7 @@ fn real_models_name_companies_and_missing_credentials() {
 }
 
 #[test]
-fn restart_keeps_the_port_or_says_it_cannot() {
+fn restarted_demo_keeps_its_port_or_says_it_cannot() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
     let arguments = ["demo", "--through", "lld", "--data", data.to_str().unwrap()];

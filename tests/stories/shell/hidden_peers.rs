@@ -15,7 +15,7 @@ fn in_namespaces() -> Command {
 }
 
 #[test]
-fn control_commands_work_from_a_hidden_process() {
+fn control_commands_reach_a_server_in_another_pid_namespace() {
     if !in_namespaces().arg("true").status().is_ok_and(|end| end.success()) {
         return eprintln!("skipped: `unshare` makes no namespaces here");
     }

@@ -51,7 +51,7 @@ fn secrets_are_reloaded_without_a_restart() {
 }
 
 #[test]
-fn unlisted_model_is_warned_of_at_start_and_reload() {
+fn unlisted_model_causes_a_warning_at_start_and_reload() {
     let site = Site::new();
     let lists = super::lists::serve(&["claude-haiku-5-5"], &["gemini-4-neon"]);
     site.edit("stub:reviewer", "gemini:pro");
@@ -80,7 +80,7 @@ fn unlisted_model_is_warned_of_at_start_and_reload() {
 }
 
 #[test]
-fn broken_reload_changes_nothing_and_names_the_error() {
+fn reload_of_broken_secrets_changes_nothing_and_names_the_error() {
     let mut site = Site::new();
     let serving = site.serve();
     let (env, key) = (site.directory().join(".env"), site.key());

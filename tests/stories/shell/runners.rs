@@ -84,7 +84,7 @@ fn test_outcomes(repository: &Path, more: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn cargo_runs() {
+fn cargo_test_outcomes_are_reported_from_the_sandbox() {
     let Some(lines) = test_outcomes(planted("cargo").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"
     planted tests::fails: assertion
@@ -100,7 +100,7 @@ fn cargo_runs() {
 }
 
 #[test]
-fn pytest_runs() {
+fn pytest_outcomes_are_reported_from_the_sandbox() {
     let Some(lines) = test_outcomes(planted("pytest").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"
     tests/test_missing_import.py: missing
@@ -118,7 +118,7 @@ fn pytest_runs() {
 }
 
 #[test]
-fn node_runs() {
+fn node_test_outcomes_are_reported_from_the_sandbox() {
     let Some(lines) = test_outcomes(planted("node").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"
     test/crashes.test.js: crash
@@ -136,7 +136,7 @@ fn node_runs() {
 
 #[test]
 #[ignore = "takes long"]
-fn go_runs() {
+fn go_test_outcomes_are_reported_from_the_sandbox() {
     let Some(lines) = test_outcomes(planted("go").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"
     example.com/planted.TestFails: assertion
@@ -156,7 +156,7 @@ fn go_runs() {
 /// Maven runs offline on Debian's own repository and reports in JUnit's XML.
 #[test]
 #[ignore = "takes long"]
-fn java_runs_by_the_repository_command() {
+fn java_test_outcomes_are_read_from_the_repositorys_own_command() {
     let missing = !Path::new("/usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin").is_dir();
     if missing {
         assert!(std::env::var_os("COUNTERSIGN_TEST_JAVA").is_none(), "must be tried here");
@@ -211,7 +211,7 @@ fn repository_command_runs_and_a_committed_report_is_ignored() {
 /// A repository's tool settings may name other hosts and programs. The tool ignores them and contacts only the registry
 /// that the lock file names. That registry is not allowed here, so the error names its host.
 #[test]
-fn blocked_host_is_named() {
+fn error_names_a_host_the_sandbox_blocked() {
     let crates = "[[package]]\nname = \"a\"\nversion = \"0.1.0\"\ndependencies = [\"cfg-if-not\"]\n\n[[package]]\n\
                   name = \"cfg-if-not\"\nversion = \"1.0.0\"\n\
                   source = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"00\"\n";
@@ -444,7 +444,7 @@ fn named<'l>(lines: &'l str, before: &str, after: &str) -> Vec<&'l str> {
 /// Each test of released packages has the same name and outcome in the sandbox as with its own runner outside.
 #[test]
 #[ignore = "takes long"]
-fn released_suites_have_the_same_outcomes_as_outside() {
+fn released_suites_have_the_same_outcomes_inside_the_sandbox() {
     let tap = "--test-reporter=tap";
     let suites: [(&str, &str, &[&str], usize); 4] = [
         ("strsim-0.11.1", "cargo", &["test", "--offline"], 90),

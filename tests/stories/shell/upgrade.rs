@@ -2,7 +2,7 @@
 //!
 //! `fixtures/data-VERSION.tar.zst` contains a small world as a release left it: the bot's and the hub's directories,
 //! with one run that ended, one at its gate and one in the middle of a step. The story
-//! [`data_of_this_version_resumes_in_the_middle_of_a_step`] writes the file if `UPDATE_STATES` is set and never
+//! [`run_stored_by_this_version_resumes_in_the_middle_of_a_step`] writes the file if `UPDATE_STATES` is set and never
 //! rewrites it. Keys and secrets in it open nothing.
 
 use std::{
@@ -409,7 +409,7 @@ pub(super) fn fixtures() -> PathBuf {
 }
 
 #[tokio::test]
-async fn data_of_this_version_resumes_in_the_middle_of_a_step() {
+async fn run_stored_by_this_version_resumes_in_the_middle_of_a_step() {
     let packed = pack(interrupted_world().await.path());
     let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
     let file = fixtures().join(format!("data-{major}.{minor}.tar.zst"));
@@ -423,7 +423,7 @@ async fn data_of_this_version_resumes_in_the_middle_of_a_step() {
 /// Fails if a stored format changes (a checkpoint, a journal entry, a ledger row, a gate, an answer, a document) and
 /// the code no longer reads what a release stored. Fix the reader, never the fixture.
 #[tokio::test]
-async fn data_of_each_release_resumes_in_the_middle_of_a_step() {
+async fn runs_stored_by_each_release_resume_in_the_middle_of_a_step() {
     let files = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path());
     let kept: Vec<_> =
         files.filter(|file| file.to_str().is_some_and(|name| name.contains("/data-"))).collect();

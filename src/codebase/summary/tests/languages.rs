@@ -8,7 +8,7 @@ fn signatures(language: Language, names: &[&str]) -> String {
 }
 
 #[test]
-fn bash() {
+fn bash_file_is_summarized() {
     insta::assert_snapshot!(page(Language::Bash, fixture(Language::Bash)), @r##"
     // Installs things.
     6 ./lib.sh:
@@ -34,7 +34,7 @@ fn bash() {
 }
 
 #[test]
-fn c() {
+fn c_file_is_summarized() {
     insta::assert_snapshot!(page(Language::C, fixture(Language::C)), @r##"
     3 stdio.h:
     4 util/list.h:
@@ -77,7 +77,7 @@ fn c() {
 }
 
 #[test]
-fn c_plus_plus() {
+fn cpp_file_is_summarized() {
     insta::assert_snapshot!(page(Language::Cpp, fixture(Language::Cpp)), @r##"
     1 vector:
     2 d.h:
@@ -98,7 +98,7 @@ fn c_plus_plus() {
 }
 
 #[test]
-fn c_sharp() {
+fn csharp_file_is_summarized() {
     insta::assert_snapshot!(page(Language::CSharp, fixture(Language::CSharp)), @r##"
     2 System:
     3 System.Math: *
@@ -112,7 +112,7 @@ fn c_sharp() {
 }
 
 #[test]
-fn go() {
+fn go_file_is_summarized() {
     insta::assert_snapshot!(page(Language::Go, fixture(Language::Go)), @r##"
     // Package room holds things.
     9 fmt:
@@ -161,7 +161,7 @@ fn go() {
 }
 
 #[test]
-fn java() {
+fn java_file_is_summarized() {
     insta::assert_snapshot!(page(Language::Java, fixture(Language::Java)), @r##"
     // What this package is for.
     6 java.util: *
@@ -183,7 +183,7 @@ fn java() {
 }
 
 #[test]
-fn javascript() {
+fn javascript_file_is_summarized() {
     insta::assert_snapshot!(page(Language::JavaScript, fixture(Language::JavaScript)), @r##"
     4 fs:
     5 path: join resolve
@@ -204,7 +204,7 @@ fn javascript() {
 }
 
 #[test]
-fn php() {
+fn php_file_is_summarized() {
     insta::assert_snapshot!(page(Language::Php, fixture(Language::Php)), @r##"
     5 Foo\Bar: Bar
     6 Foo\Baz: Baz
@@ -230,7 +230,7 @@ fn php() {
 }
 
 #[test]
-fn python() {
+fn python_file_is_summarized() {
     insta::assert_snapshot!(page(Language::Python, fixture(Language::Python)), @r##"
     // The room.
     7 __future__: annotations
@@ -279,7 +279,7 @@ fn python() {
 }
 
 #[test]
-fn ruby() {
+fn ruby_file_is_summarized() {
     insta::assert_snapshot!(page(Language::Ruby, fixture(Language::Ruby)), @r##"
     // What this file is.
     6 json:
@@ -295,7 +295,7 @@ fn ruby() {
 }
 
 #[test]
-fn rust() {
+fn rust_file_is_summarized() {
     insta::assert_snapshot!(page(Language::Rust, fixture(Language::Rust)), @r##"
     // A room for things.
     5 std::collections: BTreeMap BTreeSet
@@ -358,7 +358,7 @@ fn rust() {
 }
 
 #[test]
-fn typescript() {
+fn typescript_file_is_summarized() {
     insta::assert_snapshot!(page(Language::TypeScript, fixture(Language::TypeScript)), @r##"
     // The room.
     6 react: default useState Ref

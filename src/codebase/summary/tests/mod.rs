@@ -113,7 +113,7 @@ pub(super) fn signature(language: Language, text: &str, name: &str) -> String {
 }
 
 #[test]
-fn line_ends_and_byte_order_mark_do_not_matter() {
+fn crlf_and_byte_order_mark_do_not_change_the_summary() {
     for (language, text) in FIXTURES {
         let plain = summarize(*language, text);
         assert!(!plain.partial, "{language:?}: {}", plain.render(Detail::All));
@@ -126,7 +126,7 @@ fn line_ends_and_byte_order_mark_do_not_matter() {
 }
 
 #[test]
-fn tabs_and_odd_characters_do_not_change_the_result() {
+fn tabs_and_unusual_line_separators_do_not_change_the_summary() {
     for (language, text) in FIXTURES {
         // Tabs for four spaces change neither Python's blocks nor what is found in Go strings.
         let tabs = text.replace("    ", "\t");
@@ -142,7 +142,7 @@ fn tabs_and_odd_characters_do_not_change_the_result() {
 }
 
 #[test]
-fn truncated_texts_give_exact_summaries() {
+fn truncated_file_is_summarized_with_correct_line_numbers() {
     for (language, text) in FIXTURES {
         let carriage = text.replace('\n', "\r");
         assert_exact(&carriage, &summarize(*language, &carriage));
@@ -155,7 +155,7 @@ fn truncated_texts_give_exact_summaries() {
 
 #[test]
 #[ignore = "takes long"]
-fn damaged_texts_give_exact_summaries() {
+fn damaged_file_is_summarized_with_correct_line_numbers() {
     let mut seed = 1u64;
     let mut random = |below: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -191,7 +191,7 @@ fn syntax_error_loses_only_the_broken_item() {
 
 #[test]
 #[ignore = "takes long"]
-fn nesting_and_size_are_limited() {
+fn summary_nesting_and_size_are_limited() {
     for (language, _) in FIXTURES {
         for open in [
             "(",
@@ -235,7 +235,7 @@ fn kept(summary: &Summary) -> usize {
 
 #[test]
 #[ignore = "takes long"]
-fn statements_with_many_names_stay_within_kept_bytes() {
+fn summary_of_statements_with_many_names_stays_within_its_size_limit() {
     let many = |piece: &str| (0..40_000).map(|n| piece.replace('0', &n.to_string())).collect::<String>();
     let lines = |line: String| line.repeat(50);
     for (language, text) in [
@@ -304,7 +304,7 @@ fn long_signature_is_cut_and_marked() {
 }
 
 #[test]
-fn own_source_is_summarized_exactly() {
+fn our_own_source_files_are_summarized_completely() {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     let mut files = 0;
     while let Some(folder) = folders.pop() {

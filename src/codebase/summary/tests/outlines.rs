@@ -103,7 +103,7 @@ fn blanking_bodies_does_not_change_the_summary() {
 }
 
 #[test]
-fn unusual_layout_is_summarized_as_well() {
+fn unusual_code_layout_is_summarized_with_correct_line_numbers() {
     for (language, text) in [
         // One brace is missing and another is surplus.
         (
@@ -145,7 +145,7 @@ fn unusual_layout_is_summarized_as_well() {
 }
 
 #[test]
-fn macros_are_recognized_by_position() {
+fn cpp_items_keep_their_names_next_to_unknown_macros() {
     for (text, names) in [
         ("API_EXPORT int f(LONG_MACRO struct s x);\n", "f"),
         ("BEGIN_NAMESPACE\nclass API A : B {\n  API ~A();\n  UINT32 x;\n};\n", "A ~A x"),
@@ -161,7 +161,7 @@ fn macros_are_recognized_by_position() {
 }
 
 #[test]
-fn used_names_are_calls_paths_and_capitalized() {
+fn used_names_are_called_functions_path_roots_and_capitalized_words() {
     let text = "use aa::bb; // Not (this)\nlet c = Some(dd::ee(\"And (not) this\"), ff);\n * Nor this()\n";
     assert_eq!(summarize_with_uses(Language::Rust, text).1, ["Some", "aa", "dd", "ee"]);
 }

@@ -37,7 +37,7 @@ fn grammars() -> impl Iterator<Item = &'static str> {
 }
 
 #[test]
-fn digest_version_changes_with_the_digests() {
+fn digest_version_must_be_raised_when_digests_change() {
     let minified = "a=1;".repeat(1_000);
     let texts = FIXTURES.iter().chain(OTHERS).copied().chain([(Language::JavaScript, minified.as_str())]);
     let kept = texts

@@ -61,7 +61,7 @@ fn reported_names(text: &str, code: &str) -> Vec<String> {
 }
 
 #[test]
-fn name_is_reported_if_no_file_has_its_last_part() {
+fn code_name_is_reported_if_its_last_segment_is_in_no_file() {
     for (text, expected) in [
         ("It calls `parse_all()`.", &["parse_all"][..]),
         ("It calls `Sheet::print()` and `self.lineCount`.", &["print", "lineCount"]),

@@ -103,7 +103,7 @@ fn fixture(case: &str) -> String {
 }
 
 #[test]
-fn every_recorded_ending_is_classified() {
+fn every_recorded_claude_exit_maps_to_its_error_kind() {
     let endings = endings();
     for ending in &endings {
         let kind = |printed: &str| {
@@ -126,7 +126,7 @@ fn every_recorded_ending_is_classified() {
 }
 
 #[test]
-fn usage_is_from_result_and_model_from_messages() {
+fn usage_is_read_from_the_result_and_the_model_from_messages() {
     let usage = judge(&fixture("good"), Some(0), false).unwrap().usage;
     assert_eq!(usage.served.as_deref(), Some("claude-opus-4-6"));
     assert_eq!((usage.input_tokens, usage.output_tokens, usage.cache_read_tokens), (1000, 50, 200));
@@ -164,7 +164,7 @@ fn truncated_output_is_never_an_answer() {
 
 /// Reads 100,000 messages, about as many as fit into the output limit of 30 MB.
 #[test]
-fn huge_or_invalid_output_is_handled() {
+fn transcript_with_huge_counts_or_invalid_lines_is_an_error() {
     let mut transcript = ClaudeTranscript::default();
     for number in 0..100_000 {
         let line = format!(
