@@ -1,4 +1,5 @@
-//! Runs Aider's repository map as a child process that speaks over pipes. It has no network if `unshare` works.
+//! Runs Aider's repository map in a child process that communicates over pipes. If `unshare` works, the child process
+//! has no network access.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -17,7 +18,7 @@ pub(crate) struct Aider {
 }
 
 impl Aider {
-    /// Starts aider. Prints a note and returns `None` if it is not installed.
+    /// Starts Aider. If Aider is not installed, prints a note and returns `None`.
     pub(crate) fn start() -> Option<Self> {
         let home = peer("aider");
         let python = home.join(".venv/bin/python");
@@ -47,12 +48,12 @@ impl Aider {
         Some(Self { child, requests, answers })
     }
 
-    /// Builds the map of a tree without a cache and returns aider's report.
+    /// Builds Aider's repository map of a tree without a cache and returns Aider's report.
     pub(crate) fn map(&mut self, root: &Path, files: &[String]) -> Value {
         self.ask(&json!({"do": "map", "root": root, "files": files}))
     }
 
-    /// Returns the files that aider's map ranks for a message, best first.
+    /// Returns the files in the order in which Aider's map ranks them for a message, best first.
     pub(crate) fn rank(&mut self, root: &Path, files: &[String], message: &str) -> Vec<String> {
         let order = json!({"do": "rank", "root": root, "files": files, "message": message, "most": 200});
         serde_json::from_value(self.ask(&order)["files"].take()).expect("paths")

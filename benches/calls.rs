@@ -1,5 +1,5 @@
-//! Measures the overhead of a model call. Compares our API path with a bare exchange of the same bytes, and our program
-//! path with a bare run of the program. Also measures the memory of calls that wait at the same time.
+//! Measures the overhead of a model call. Compares our API client with a bare HTTP exchange of the same bytes, and our
+//! program runner with a bare run of the same program. Also measures the memory of calls that wait at the same time.
 
 use std::{
     convert::Infallible,
@@ -31,7 +31,7 @@ const MODEL: &str = "claude-opus-5-5";
 const API_CALLS: usize = sized(400, 5);
 const PROGRAM_CALLS: usize = sized(60, 3);
 const TOGETHER: usize = sized(50, 3);
-/// Bytes of the prompt, about as many as a design's prompt has.
+/// Size of the prompt in bytes, about the size of a design's prompt.
 const PROMPT_BYTES: usize = 60_000;
 const PIECES: usize = 500;
 const PIECE: &str = "twenty characters so ";
@@ -138,7 +138,7 @@ async fn program(name: &str, binary: &Path, data_dir: &Path, url: &str, calls: u
     print(name, ours, bare);
 }
 
-/// Runs the bare program with the same prompt, without our code.
+/// Runs the program with the same prompt directly, without our code.
 fn alone(binary: &Path, home: &Path, url: &str) {
     let mut child = Command::new(binary)
         .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources", "user"])
@@ -186,7 +186,8 @@ async fn memory(data_dir: &Path, url: &str) {
     say(format_args!("\nmemory of ours for each of {TOGETHER} calls that wait for a program: {each:.2} MB"));
 }
 
-/// Writes a script that reads its prompt, runs the shell commands in `waits`, and answers like the real program.
+/// Writes a script that stands in for the model program. The script reads its prompt, runs the shell commands in
+/// `waits`, and answers in the real program's format.
 fn script(directory: &Path, waits: &str) -> PathBuf {
     let text = PIECE.repeat(PIECES);
     let lines = [

@@ -1,6 +1,6 @@
-//! Measures the cost of a checkpoint: ten nodes and a 50 KB document, rewritten by each node or written once. Peers are
-//! LangGraph's `SqliteSaver` and a bare commit of the same bytes. Also measures database growth, resuming, and eight
-//! repositories at once.
+//! Measures the cost of a checkpoint for a workflow of ten nodes with a 50 KB document. The document is rewritten by
+//! each node, or written only once. Peers are LangGraph's `SqliteSaver` and a bare commit of the same bytes. Also
+//! measures database growth, resuming, and eight repositories at once.
 
 use std::{
     path::Path,
@@ -56,7 +56,7 @@ struct State {
     count: usize,
 }
 
-/// Document that the nodes write, and a count of the finished runs.
+/// The document that the nodes write, and the number of finished runs.
 pub(crate) struct Tools {
     text: String,
     rewrite: AtomicBool,
@@ -169,7 +169,7 @@ impl Bench {
         assert!(matches!(started, StartDecision::New(_)));
     }
 
-    /// Runs `count` steps; expects exactly one live run.
+    /// Executes `count` steps, and panics unless exactly one run is live before each step.
     async fn steps(&self, count: usize) {
         for _ in 0..count {
             assert_eq!(self.engine.tick().await.expect("a step"), 1);
@@ -240,8 +240,8 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
     ours.zip(other).map_or_else(String::new, |(a, b)| format!("{:.2}", a / b))
 }
 
-/// Runs one run after another on a runtime thread, as `serve` does. Returns the milliseconds per step, including a
-/// share of the run's start.
+/// Executes the runs one after another on a runtime thread, as `serve` does. Returns the milliseconds per step; each
+/// value includes a share of the time to start the run.
 pub(crate) async fn one_after_the_other(store: Arc<Store>, text: String, rewrite: bool) -> Sorted {
     let walking = tokio::spawn(async move {
         let bench = Bench::over(store, &text, rewrite);
@@ -257,7 +257,7 @@ pub(crate) async fn one_after_the_other(store: Arc<Store>, text: String, rewrite
     walking.await.expect("the runs")
 }
 
-/// Returns the milliseconds to open the database and finish a run that has one node left.
+/// Returns the time, in milliseconds, to open the database and finish a run that has one node left.
 async fn resume(data: &Path, text: &str) -> Sorted {
     let mut samples = Samples::default();
     for run in 0..RESUMED as u64 {
@@ -274,7 +274,7 @@ async fn resume(data: &Path, text: &str) -> Sorted {
     samples.sorted()
 }
 
-/// Returns the steps per second of the engine's loop with runs in eight repositories at once.
+/// Returns the steps per second that the engine's loop reaches with runs in eight repositories at once.
 async fn at_once(data: &Path, text: &str) -> f64 {
     let bench = Bench::open(data, text, true);
     let runs = RUNS / REPOSITORIES;
@@ -298,7 +298,7 @@ async fn at_once(data: &Path, text: &str) -> f64 {
     (runs * REPOSITORIES * NODES) as f64 / seconds
 }
 
-/// Median time to insert the compressed document into a table with our commit settings.
+/// Returns the median time to insert the compressed document into a table with our commit settings.
 fn bare_commit(directory: &Path, text: &str) -> f64 {
     let database = rusqlite::Connection::open(directory.join("bare.db")).expect("a database");
     database
@@ -316,7 +316,7 @@ fn bare_commit(directory: &Path, text: &str) -> f64 {
     samples.collect::<Samples>().sorted().at(0.5)
 }
 
-/// Pseudorandom prose from a fixed word list and seed. It compresses about as well as designs do.
+/// Returns pseudorandom prose from a fixed word list and seed. The prose compresses about as well as designs do.
 pub(crate) fn words() -> String {
     const WORDS: [&str; 32] = [
         "the",

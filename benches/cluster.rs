@@ -1,5 +1,5 @@
-//! Compares the steps of the checkpoint benchmark on Postgres, with one and with several processes, to SQLite on this
-//! machine. Also measures accepted deliveries and the database connections of an idle node.
+//! Runs the steps of the checkpoint benchmark on Postgres, with one process and with several, and compares them to
+//! SQLite on this machine. Also measures the rate of accepted deliveries and the database connections of an idle node.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -24,7 +24,7 @@ use crate::{
     site::{block_on, scratch},
 };
 
-/// Environment variable with the database address. If it is set, the process acts as a node.
+/// Environment variable with the database address. A process that has this variable acts as a node.
 pub(crate) const NODE: &str = "COUNTERSIGN_BENCH_NODE";
 
 const PROCESSES: [usize; 3] = [1, 2, 4];
@@ -74,7 +74,8 @@ pub(crate) fn main() {
     ]);
 }
 
-/// Returns the steps per second that `processes` nodes reach together, and the idle connections per node afterwards.
+/// Returns the steps per second that all `processes` nodes reach together, and the number of database connections that
+/// each node keeps afterwards.
 fn side_by_side(address: &str, directory: &Path, processes: usize, text: &str) -> (f64, f64) {
     let runs = RUNS as u64 / REPOSITORIES * REPOSITORIES;
     let starter = Bench::over(join(address, &directory.join(format!("starter-{processes}"))), text, true);
@@ -117,7 +118,8 @@ fn side_by_side(address: &str, directory: &Path, processes: usize, text: &str) -
     ((runs as usize * NODES) as f64 / seconds, connections as f64 / processes as f64)
 }
 
-/// Runs a node. It starts running steps at the first line on standard input and stops when standard input is closed.
+/// Runs a node. The node starts to execute steps when it reads the first line from standard input, and stops when
+/// standard input is closed.
 pub(crate) fn node(address: &str) {
     let here = std::env::current_dir().expect("a directory");
     let bench = Bench::over(join(address, &here), &words(), true);
@@ -138,7 +140,7 @@ pub(crate) fn node(address: &str) {
     });
 }
 
-/// Deliveries stored per second.
+/// Returns the number of deliveries stored per second.
 async fn deliveries(store: Arc<Store>) -> f64 {
     let begun = Instant::now();
     let senders = (0..AT_ONCE).map(|sender| {

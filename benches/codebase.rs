@@ -1,6 +1,6 @@
-//! Measures the cost of indexing a repository. The newest commit is indexed without a cache and compared with `ctags
-//! -R` and aider's map on the same files. Then it indexes later commits that change a few files each, and measures
-//! memory.
+//! Measures the cost of indexing a repository. First indexes the newest commit without a cache, and compares this with
+//! `ctags -R` and Aider's map on the same files. Then indexes later commits, each of which changes a few files. Also
+//! measures memory.
 
 use std::{
     fs,
@@ -21,8 +21,8 @@ use crate::{
     site::{block_on, scratch},
 };
 
-/// Environment variable that makes this process only build indexes. Its JSON value names the repository and the
-/// commits.
+/// Environment variable that makes this process only build indexes. Its value is a JSON object with the repository and
+/// the commits.
 pub(crate) const ALONE: &str = "COUNTERSIGN_BENCH_INDEX";
 
 const RUNS: usize = 7;
@@ -108,7 +108,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(f64::NAN)
 }
 
-/// Milliseconds of `ctags -R` on a tree.
+/// Returns the time, in milliseconds, that `ctags -R` takes on a tree.
 fn tags(tree: &Path) -> f64 {
     let out = scratch();
     let begun = Instant::now();
@@ -124,8 +124,8 @@ fn tags(tree: &Path) -> f64 {
     ms(begun.elapsed())
 }
 
-/// Indexes the commits in order in a child process; the first one has no cache. Returns the process's time and its
-/// report.
+/// Indexes the commits in order in a child process; the first commit is indexed without a cache. Returns the run time
+/// of the child process in milliseconds, and its report.
 fn alone(repository: &Repository, commits: &[&str], one_core: bool) -> (f64, Value) {
     let data = scratch();
     let order = json!({
@@ -140,7 +140,7 @@ fn alone(repository: &Repository, commits: &[&str], one_core: bool) -> (f64, Val
     (time, serde_json::from_slice(&output.stdout).expect("its JSON"))
 }
 
-/// Body of the child process of [`alone`].
+/// Main function of the child process that [`alone`] starts.
 pub(crate) fn index_alone(order: &str) {
     let order: Value = serde_json::from_str(order).expect("an order");
     if order["one_core"] == true {
@@ -186,14 +186,14 @@ fn count(summary: &countersign::codebase::Summary) -> usize {
     count
 }
 
-/// Peak memory of this process in megabytes.
+/// Returns the peak memory of this process in megabytes.
 fn peak() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::NAN, |kilobytes| kilobytes / 1024.0)
 }
 
-/// Returns the report on indexing [`FOLLOWING`] new commits after `commit`.
+/// Creates [`FOLLOWING`] new commits after `commit`, indexes them, and returns the report on the indexing.
 fn following(repository: &Repository, commit: &str) -> Value {
     let home = scratch();
     let copy = home.path().join("copy.git");
@@ -209,7 +209,7 @@ fn following(repository: &Repository, commit: &str) -> Value {
     alone(&copy, &commits, false).1
 }
 
-/// Creates a commit on `parent` that adds a line to [`CHANGED`] files across the tree.
+/// Creates a commit on `parent` that adds a line to each of [`CHANGED`] files spread across the tree.
 fn next(copy: &Repository, parent: &str, round: usize, index: &Path) -> String {
     let sources: Vec<String> = copy.files(parent).into_iter().filter(|path| is_source(path)).collect();
     let step = (sources.len() / CHANGED).max(1);

@@ -1,4 +1,5 @@
-//! Ranks files for requests and trees that an attacker made expensive. Twice the input must take about twice as long.
+//! Measures the ranking of files for requests and trees that an attacker designed to be expensive. Twice the input may
+//! take only about twice as long.
 
 use std::time::Instant;
 
@@ -29,7 +30,7 @@ pub(crate) fn main() {
     });
 }
 
-/// Milliseconds of one ranking.
+/// Returns the time of one ranking in milliseconds.
 fn ask(index: &Index, text: &str) -> f64 {
     let begun = Instant::now();
     std::hint::black_box(rank_files(index, &RankingRequest { text, files: &[] }));

@@ -1,5 +1,6 @@
-//! Measures the time from a label to the pull request with its code. Models answer instantly and the tests are a few
-//! lines of shell, so the time is our overhead: sandbox, databases, and the pace of writes that GitHub requires.
+//! Measures the time from a label to the pull request with the code. Models answer instantly and the tests are a few
+//! lines of shell. The measured time is therefore our own overhead: the sandbox, the databases, and the write pacing
+//! that GitHub requires.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::{
 
 const TOGETHER: usize = sized(4, 1);
 
-/// Stages and whether each has a gate by default.
+/// Stages, each with whether it has a gate by default.
 const STAGES: [(&str, bool); 3] = [("lld", true), ("spec", false), ("implement", true)];
 
 const RUN: &str = "echo TAP version 13\nfor file in tests/test_*.sh; do sh \"$file\"; done\n";
@@ -61,8 +62,8 @@ pub(crate) fn main() {
     });
 }
 
-/// Plays one stage from its label until it is done, approving its gate at once. Returns the milliseconds from the label
-/// to the gate.
+/// Runs one stage from its label until it is done; approves its gate as soon as the gate opens. Returns the
+/// milliseconds from the label to the gate.
 async fn play_stage(site: &Site, issue: IssueNo, stage: &str, asks: bool) -> f64 {
     let begun = Instant::now();
     site.hub.label(site.repo, issue, site.maya, &format!("countersign:{stage}")).expect("a label");
@@ -85,8 +86,8 @@ fn line(view: &HubIssueView, gate: &str) -> Option<String> {
     lines.map(|line| line.trim().trim_matches('`')).find(|line| line.starts_with(&begins)).map(str::to_owned)
 }
 
-/// Returns the number of notification mails: one per bot comment on the issue and its pull request, and one for the
-/// pull request itself.
+/// Returns the number of notification mails that the issue causes: one per bot comment on the issue and on its pull
+/// request, and one for the pull request itself.
 fn mails(site: &Site, issue: IssueNo) -> usize {
     let of = |issue| view(site, issue).comments.iter().filter(|c| c.author.ends_with("[bot]")).count();
     let pulls = site.hub.pulls(site.repo);
@@ -94,7 +95,7 @@ fn mails(site: &Site, issue: IssueNo) -> usize {
     of(issue) + ours.map(|pull| 1 + of(pull.number)).sum::<usize>()
 }
 
-/// Prints the model calls of each stage and the time spent in each step of `implement`.
+/// Prints the number of model calls of each stage, and the time spent in each step of `implement`.
 fn print_ledger(site: &Site) {
     let file = site.data().join(format!("repos/{}/checkpoints.db", site.repo));
     let database = rusqlite::Connection::open(file).expect("the ledger");
@@ -126,7 +127,7 @@ fn open(site: &Site) -> IssueNo {
     site.hub.open_issue(site.repo, site.maya, "Sums that do not fit", text).expect("an issue")
 }
 
-/// Scripted responses of the smallest test repository, translated to shell.
+/// Returns the scripted responses for the smallest test repository, translated to shell.
 fn answers() -> String {
     let small: toml::Value =
         toml::from_str(include_str!("../fixtures/models/small.toml")).expect("it is TOML");

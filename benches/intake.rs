@@ -1,5 +1,6 @@
-//! Sends signed 12 KB deliveries over HTTP. `serve` commits each to disk before it answers 202; the peer, Probot, keeps
-//! them in memory. Then kills the server under load: every delivery answered with 202 must be stored.
+//! Sends signed 12 KB deliveries over HTTP. `serve` commits each delivery to disk before it answers 202; the peer,
+//! Probot, only keeps deliveries in memory. Afterwards kills the server under load, and checks that every delivery
+//! answered with 202 was stored.
 
 use std::{
     io::{BufRead, BufReader},
@@ -75,8 +76,8 @@ pub(crate) fn main() {
     });
 }
 
-/// Builds an `issues.labeled` delivery of typical size. Its label is not one of ours, so it is processed but starts no
-/// run.
+/// Builds an `issues.labeled` delivery of typical size. The label is not one of the bot's labels, so the delivery is
+/// processed but starts no run.
 fn payload(site: &Site) -> Value {
     let user = json!({ "id": site.maya.0, "login": "maya", "type": "User" });
     let prose = "The export stops at the first row whose amount is empty. ".repeat(190);
@@ -110,7 +111,8 @@ async fn shoot(
     firing.await.expect("the generator")
 }
 
-/// Sends deliveries and waits until all accepted ones are processed. Returns the processed deliveries per second.
+/// Sends deliveries and waits until all accepted deliveries are processed. Returns the outcome and the number of
+/// deliveries processed per second.
 async fn drained(site: &Site, shot: &Shot, series: u32, connections: usize) -> (Outcome, f64) {
     while site.unread().await > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -142,8 +144,8 @@ fn print(connections: usize, us: &Outcome, drained: f64, them: Option<&Outcome>)
     ]);
 }
 
-/// Kills the server while 32 connections send. Then submits each acknowledged delivery again: if it was stored, the
-/// store reports a duplicate.
+/// Kills the server while 32 connections send deliveries. Then submits each acknowledged delivery again: the store
+/// reports a duplicate if the delivery was stored before.
 async fn killed(site: &Site, serving: crate::site::Serving, shot: &Shot) {
     const SERIES: u32 = 0xdead;
     let (address, shot) = (site.public, shot.clone());

@@ -1,5 +1,5 @@
-//! Generates load: sends signed deliveries over keep-alive connections, each after the response to the previous one.
-//! Uses one thread, so that the server has the other core.
+//! Generates load: sends signed deliveries over keep-alive connections. Each connection sends the next delivery after
+//! the response to the previous one. Uses a single thread, so that the server has the other core.
 
 use std::{
     net::SocketAddr,
@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::measure::{Samples, Sorted, ms};
 
-/// A webhook that is sent repeatedly, each time with a new delivery id.
+/// A webhook that is sent repeatedly, each time with a new delivery ID.
 #[derive(Clone)]
 pub(crate) struct Shot {
     bytes: Vec<u8>,
@@ -40,7 +40,7 @@ impl Shot {
     }
 }
 
-/// Delivery id that is unique within its `series`.
+/// Returns a delivery ID that is unique within its `series`.
 pub(crate) fn delivery_id(series: u32, connection: usize, count: usize) -> String {
     format!("{series:08x}-{connection:04x}-4000-8000-{count:012x}")
 }
@@ -48,13 +48,13 @@ pub(crate) fn delivery_id(series: u32, connection: usize, count: usize) -> Strin
 /// Result of a load run.
 pub(crate) struct Outcome {
     pub(crate) seconds: f64,
-    /// Deliveries answered with success.
+    /// Number of deliveries answered with success.
     pub(crate) accepted: usize,
-    /// Deliveries answered with an error, or not at all.
+    /// Number of deliveries answered with an error or not answered at all.
     pub(crate) refused: usize,
     pub(crate) latency: Sorted,
-    /// Sequence numbers of the accepted deliveries, per connection. If the server closes a connection, that connection
-    /// stops sending.
+    /// Sequence numbers of the accepted deliveries, one list per connection. A connection that the server closes sends
+    /// no more deliveries.
     pub(crate) ids: Vec<Vec<usize>>,
 }
 
@@ -64,7 +64,7 @@ impl Outcome {
     }
 }
 
-/// Sends deliveries over `connections` connections until `lasting` has passed.
+/// Sends deliveries over `connections` connections for the duration `lasting`.
 pub(crate) fn fire(
     address: SocketAddr,
     shot: &Shot,
@@ -136,7 +136,7 @@ async fn one(address: SocketAddr, mut shot: Shot, series: u32, number: usize, un
     end
 }
 
-/// Reads one complete response; `None` if the connection closes.
+/// Reads one complete response and returns its status code; `None` if the connection is closed before the end.
 async fn read_answer(stream: &mut TcpStream, answer: &mut Vec<u8>) -> Option<u16> {
     answer.clear();
     loop {

@@ -1,6 +1,7 @@
-//! Benchmarks, compared with peers if there are any. `cargo bench` runs all parts, `cargo bench -- intake` one part.
-//! README.md in this directory lists what the peers need; a part without its peer prints a note and its own figures.
-//! `cargo bench -- codebase DIR...` and similar parts read real repositories.
+//! Benchmarks, some of them with a comparison to other programs (peers). `cargo bench` runs all parts; `cargo bench --
+//! intake` runs one part. README.md in this directory lists the requirements of the peers. If a peer is missing, its
+//! part prints a note and only our own figures. `cargo bench -- codebase DIR...` and similar parts read real
+//! repositories.
 
 mod aider;
 mod calls;

@@ -1,8 +1,9 @@
-//! Percentiles, process figures and table rows.
+//! Computes percentiles, reads memory and processor figures of processes, and prints table rows.
 
 use std::{fmt::Display, fs, io::Write, path::Path, time::Duration};
 
-/// Returns `full`, or `small` if `COUNTERSIGN_BENCH_SMALL` was set at build time to check quickly that each part runs.
+/// Returns `full`, or `small` if `COUNTERSIGN_BENCH_SMALL` was set at build time. The small sizes serve to check
+/// quickly that each part runs.
 pub(crate) const fn sized(full: usize, small: usize) -> usize {
     if option_env!("COUNTERSIGN_BENCH_SMALL").is_some() { small } else { full }
 }
@@ -23,7 +24,7 @@ pub(crate) fn head(cells: &[&str]) {
     say(format_args!("|{}", "---|".repeat(cells.len())));
 }
 
-/// Milliseconds, printed with digits that fit their size.
+/// A number of milliseconds. Small values are printed with more decimal places.
 pub(crate) struct Ms(pub(crate) f64);
 
 impl Display for Ms {
@@ -62,7 +63,7 @@ impl FromIterator<f64> for Samples {
 pub(crate) struct Sorted(Vec<f64>);
 
 impl Sorted {
-    /// Returns the percentile for `share`, from 0 to 1.
+    /// Returns the percentile `share`, a number from 0 to 1.
     pub(crate) fn at(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let index = ((self.0.len() as f64 * share).ceil() as usize).saturating_sub(1).min(last);
@@ -70,14 +71,14 @@ impl Sorted {
     }
 }
 
-/// Resident memory of a process, in megabytes.
+/// Returns the resident memory of a process in megabytes.
 pub(crate) fn resident(pid: u32) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
     line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::NAN, |kilobytes| kilobytes / 1024.0)
 }
 
-/// Processor time of a process in milliseconds, at a resolution of 10 ms.
+/// Returns the processor time of a process in milliseconds, with a resolution of 10 ms.
 pub(crate) fn processor(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -85,7 +86,7 @@ pub(crate) fn processor(pid: u32) -> f64 {
     ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() * 10.0
 }
 
-/// Size of a database and its write-ahead log in bytes.
+/// Returns the total size, in bytes, of a database and its write-ahead log.
 pub(crate) fn database_bytes(file: &Path) -> u64 {
     let beside = |ending: &str| {
         let mut name = file.as_os_str().to_owned();

@@ -1,5 +1,5 @@
-//! Time from a label to 👀 while other runs are live and writes are paced by GitHub's limits. The bot runs in this
-//! process, because `serve` does not pace writes to a GitHub on this machine.
+//! Measures the time from a label to 👀 while other runs are live and writes are paced by GitHub's limits. The bot runs
+//! in this process, because `serve` does not pace writes to a GitHub server on this machine.
 
 use std::{
     sync::Arc,
@@ -18,7 +18,7 @@ use crate::{
 
 const LIVE: usize = sized(20, 2);
 const LABELLED: usize = sized(12, 1);
-/// Pause between labels, longer than the pacer needs for the writes at the start of a run.
+/// Pause between two labels. The pause is longer than the pacer needs for the writes at the start of a run.
 const BETWEEN: Duration = Duration::from_secs(sized(4, 1) as u64);
 
 pub(crate) fn main() {

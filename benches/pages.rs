@@ -1,5 +1,5 @@
-//! Measures load times of the operator's pages on a server with 10,000 runs in 200 repositories, half of them at gates
-//! and half done. Each request loads a different page, so no response comes from a cache.
+//! Measures the load times of the operator's pages on a server with 10,000 runs in 200 repositories. Half of the runs
+//! are at gates and half are done. Each request loads a different page, so no response comes from a cache.
 
 use std::time::Instant;
 
@@ -70,7 +70,7 @@ fn repositories(site: &Site) -> Vec<String> {
     folders.filter_map(|folder| folder.ok()?.file_name().into_string().ok()).collect()
 }
 
-/// Returns the address of the next list page, as the page links it.
+/// Returns the address of the next list page, taken from the link on this page.
 fn next(page: &str) -> Option<String> {
     let (before, _) = page.split_once("\">Older runs</a>")?;
     let (_, address) = before.rsplit_once("href=\"")?;
@@ -103,7 +103,7 @@ impl Visitor {
         Self { client, door, cookie }
     }
 
-    /// Loads a page; returns the milliseconds and the page.
+    /// Loads a page. Returns the load time in milliseconds, and the page.
     async fn read(&self, path: &str) -> (f64, String) {
         let asked = self.client.get(format!("{}{path}", self.door)).header("cookie", &self.cookie);
         let started = Instant::now();

@@ -1,9 +1,10 @@
-//! Measures the recall of our file ranking on real commits. The ranking sees only the commit's message and its parent's
-//! tree. We count the changed files among the first ten, and the changed lines that a model is shown.
+//! Measures the recall of our file ranking on real commits. The ranking sees only the commit's message and the tree of
+//! the commit's parent. The score counts the changed files among the ten best-ranked files, and the changed lines that
+//! a model would be shown.
 //!
-//! Peers are two rankings of ripgrep's hits, and aider's map. `recall/commits.txt` lists the commits, chosen by
-//! `recall/choose.sh`. The weights were tuned on other commits (`recall/older.txt`) and checked on repositories in
-//! neither list (`recall/fresh.txt`).
+//! Peers are two rankings of ripgrep's hits, and Aider's map. `recall/commits.txt` lists the commits, chosen by
+//! `recall/choose.sh`. The weights were tuned on the commits in `recall/older.txt`, and checked on the repositories in
+//! `recall/fresh.txt`, which neither of the other lists contains.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,8 +41,8 @@ const OFFERED: usize = 10;
 struct Case {
     parent: String,
     message: String,
-    /// Source files that the commit changed and that its parent contains. Lines of each: those changed or removed, and
-    /// those before added lines.
+    /// Source files that the commit changed and that its parent contains. Each file has the numbers of its lines in the
+    /// parent that were changed or removed, or that precede added lines.
     changed: BTreeMap<String, BTreeSet<usize>>,
 }
 
@@ -53,13 +54,14 @@ struct Score {
     hits: f64,
     first: f64,
     milliseconds: f64,
-    /// Sum over all commits of the share of changed lines that a model is shown; `None` for the peers.
+    /// Sum over all commits of the share of changed lines that a model would be shown; `None` for the peers, which show
+    /// no lines.
     seen: Option<f64>,
 }
 
 impl Score {
-    /// Adds the result for one commit. Ignores files that are not source, so that a ranked changelog costs no
-    /// competitor a place.
+    /// Adds the result for one commit. Files that are not source code are removed from the ranking first, so that a
+    /// competitor loses nothing by ranking a changelog.
     fn add(&mut self, case: &Case, begun: Instant, offered: &[String]) {
         self.milliseconds += ms(begun.elapsed());
         let first: Vec<&String> = offered.iter().filter(|path| is_source(path)).take(OFFERED).collect();
@@ -102,7 +104,7 @@ pub(crate) fn main() {
     ask("recall", COMMITS);
 }
 
-/// Runs the benchmark on the commits that the weights were tuned on.
+/// Runs the benchmark on the commits on which the weights were tuned.
 pub(crate) fn older() {
     ask("older", OLDER);
 }
@@ -186,7 +188,7 @@ fn compare(repository: &Repository, cases: &[Case], has_ripgrep: bool, aider: &m
     scores
 }
 
-/// Builds our index of successive trees. Its cache reads a file that several trees share only once.
+/// Builds our index of successive trees. Because of the cache, a file that several trees share is parsed only once.
 struct Ours {
     store: Arc<Store>,
     _data: TempDir,
@@ -207,7 +209,7 @@ impl Ours {
     }
 }
 
-/// Returns the context that a model would be shown for the commit's message.
+/// Returns the context that a model would be shown if the commit's message were the request.
 async fn shown(repository: &Repository, case: &Case, index: Arc<Index>) -> ContextSections {
     let snapshot = repository.snapshot(&case.parent).await;
     let asked = ContextRequest { text: case.message.clone(), files: Vec::new(), budget: CONTEXT_TOKENS };
@@ -238,7 +240,7 @@ fn case(repository: &Repository, hash: &str) -> Case {
 
 /// ripgrep's hits for the words of a message.
 struct Hits {
-    /// Hits of each word in each source file.
+    /// Number of hits of each word in each source file, by word and then by path.
     words: BTreeMap<String, BTreeMap<String, f64>>,
     /// Size of each source file in bytes.
     sizes: BTreeMap<String, f64>,
@@ -263,7 +265,8 @@ impl Hits {
         Self { words: words.collect(), sizes }
     }
 
-    /// Ranks files by the number of different words they contain; a word in the path counts again. Hits break ties.
+    /// Ranks files by the number of different words that they contain. A word that also occurs in the path counts
+    /// twice. Ties are broken by the total number of hits.
     fn counted(&self) -> Vec<String> {
         self.ranked(|path| {
             let held = self.words.iter().filter_map(|(word, found)| Some((word, found.get(path)?)));
@@ -279,7 +282,7 @@ impl Hits {
         self.words.iter().map(one).sum()
     }
 
-    /// Ranks the same hits by BM25. A word in the path adds twice its rarity.
+    /// Ranks the same hits by BM25. A word that occurs in the path adds twice its rarity to the score.
     fn rare_first(&self) -> Vec<String> {
         let count = self.sizes.len() as f64;
         let mean = self.sizes.values().sum::<f64>() / count.max(1.0);
@@ -321,7 +324,8 @@ fn ripgrep(tree: &Path, args: &[&str]) -> String {
     text.lines().map(|line| format!("{}\n", line.strip_prefix("./").unwrap_or(line))).collect()
 }
 
-/// Words of a message that a person would search for: whole names of four letters or more, without common words.
+/// Returns the words of a message that a person would search for: whole names of at least four letters, without common
+/// words.
 fn keywords(message: &str) -> BTreeSet<String> {
     let words = message.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_lowercase);
     let letters = |word: &String| word.chars().filter(|c| c.is_alphabetic()).count() >= 4;

@@ -1,5 +1,5 @@
-//! Opens local repositories for benchmarks. The user names their directories after the part's name, because none are
-//! included here.
+//! Opens local repositories for benchmarks. The user names their directories on the command line after the name of the
+//! part, because this project contains no repositories.
 
 use std::{
     fmt::Display,
@@ -14,11 +14,11 @@ use crate::measure::say;
 /// A local repository, bare or not. Nothing is written to it.
 pub(crate) struct Repository {
     pub(crate) dir: PathBuf,
-    /// Name of the repository, from its directory.
+    /// Name of the repository, taken from its directory.
     pub(crate) name: String,
 }
 
-/// Returns the repositories named on the command line. Prints usage if no directory was named.
+/// Returns the repositories named on the command line. Prints a usage message if no directory was named.
 pub(crate) fn given(part: &str) -> Vec<Repository> {
     let repositories: Vec<_> = words().filter(|word| is_directory(word)).map(Repository::at).collect();
     if repositories.is_empty() {
@@ -29,7 +29,7 @@ pub(crate) fn given(part: &str) -> Vec<Repository> {
     repositories
 }
 
-/// Command line arguments without the ones cargo adds.
+/// Returns the command-line arguments without those that Cargo adds.
 pub(crate) fn words() -> impl Iterator<Item = String> {
     std::env::args().skip(1).filter(|word| !word.starts_with('-'))
 }
@@ -47,7 +47,7 @@ impl Repository {
         Self { dir, name }
     }
 
-    /// Output of git without the final line break; `None` if git fails.
+    /// Returns git's output without the final line break; `None` if git fails.
     pub(crate) fn try_git(&self, args: &[&str]) -> Option<String> {
         let output = Command::new("git").arg("-C").arg(&self.dir).args(args).stderr(Stdio::null()).output();
         let output = output.expect("git runs");
@@ -63,7 +63,7 @@ impl Repository {
         git::open_local(&self.dir, revision).await.expect("a commit")
     }
 
-    /// Regular files of a commit, without links and submodules.
+    /// Returns the paths of a commit's regular files, without links and submodules.
     pub(crate) fn files(&self, commit: &str) -> Vec<String> {
         let listing = self.git(&["ls-tree", "-r", "-z", "--full-tree", commit]);
         let file = |entry: &str| {
@@ -74,7 +74,7 @@ impl Repository {
     }
 }
 
-/// Work tree that is switched from commit to commit. Files that are the same in both commits keep their modification
+/// A work tree that is switched from commit to commit. Files that are identical in both commits keep their modification
 /// time.
 pub(crate) struct Tree<'r> {
     repository: &'r Repository,
@@ -112,7 +112,7 @@ pub(crate) fn is_source(path: &str) -> bool {
     Language::from_path(path).is_code()
 }
 
-/// First line of a program's version output.
+/// Returns the first line of a program's version output; `None` if the program cannot be run.
 pub(crate) fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     String::from_utf8_lossy(&output.stdout)
@@ -121,7 +121,7 @@ pub(crate) fn version(program: &str) -> Option<String> {
         .map(|line| line.split([',', '(']).next().unwrap_or_default().trim().to_owned())
 }
 
-/// Prints a target and whether it was met.
+/// Prints a performance target and whether it was met.
 pub(crate) fn target(what: impl Display, met: bool) {
     say(format_args!("- {what}: {}", if met { "met" } else { "MISSED" }));
 }

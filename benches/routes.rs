@@ -1,5 +1,6 @@
-//! Measures the overhead of routing a free-text request with twelve kinds of work: the time from the comment to the
-//! bot's answer with an instant model, and the cost of the calls. Also measures how soon a hanging program is stopped.
+//! Measures the overhead of routing a free-text request among twelve kinds of work. Measures the time from the comment
+//! to the bot's answer with an instant model, and the cost of the calls. Also measures how soon a hanging program is
+//! stopped.
 
 use std::{
     sync::{
@@ -63,7 +64,8 @@ pub(crate) fn main() {
     });
 }
 
-/// Measures how soon a program that never answers is stopped after its timeout of one second.
+/// Runs a program that never answers with a timeout of one second, and measures how soon it is stopped after the
+/// timeout.
 async fn sleeping(name: &str, script: &str) {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let program = scratch.path().join("claude");
@@ -93,7 +95,8 @@ async fn sleeping(name: &str, script: &str) {
     ));
 }
 
-/// Posts `count` requests one after the other, each on a new issue. Returns the milliseconds until each answer.
+/// Posts `count` requests one after the other, each on a new issue. Returns the time, in milliseconds, until each
+/// answer.
 async fn ask(site: &Site, count: usize) -> Vec<f64> {
     let mut times = Vec::new();
     for n in 0..count {

@@ -1,5 +1,5 @@
-//! Waiting times of a maintainer with instant models: label to 👀, label to gate, `/approve` to the last write. The
-//! server is a child process, and GitHub is a localhub over HTTP.
+//! Measures how long a maintainer waits if models answer instantly: from label to 👀, from label to gate, and from
+//! `/approve` to the last write. The server is a child process, and GitHub is replaced by a localhub over HTTP.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const ALONE: usize = sized(20, 1);
 const TOGETHER: usize = sized(20, 2);
-/// Settings that let one person start any number of runs.
+/// Settings that allow one person to start any number of runs.
 pub(crate) const ANY_NUMBER: &str = "[people]\nruns_a_day = 0\ncost_a_day = \"none\"\n";
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -85,7 +85,7 @@ pub(crate) fn view(site: &Site, issue: IssueNo) -> HubIssueView {
     site.hub.issue(site.repo, issue).expect("the issue")
 }
 
-/// Waits until `shows` is true for the issue. Returns the milliseconds since `since`.
+/// Waits until `shows` returns true for the issue. Returns the milliseconds that have passed since `since`.
 pub(crate) async fn until(
     site: &Site,
     issue: IssueNo,
@@ -103,7 +103,7 @@ pub(crate) fn has_eyes(view: &HubIssueView) -> bool {
     view.reactions.iter().any(|(_, kind)| kind == "eyes")
 }
 
-/// Returns the `/approve` command that the newest gate comment shows.
+/// Returns the `/approve` command that the newest gate comment contains.
 pub(crate) fn line(view: &HubIssueView) -> Option<String> {
     let lines = view.comments.iter().rev().flat_map(|comment| comment.body.lines());
     let mut lines = lines.map(|line| line.trim().trim_matches('`'));

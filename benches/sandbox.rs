@@ -15,11 +15,11 @@ use crate::{
     site::block_on,
 };
 
-/// Starts measured per variant. The variants take turns.
+/// Number of command starts measured per variant. The variants take turns.
 const TURNS: usize = sized(100, 10);
 const AT_ONCE: usize = 16;
 
-/// Test runs measured per variant. The variants take turns.
+/// Number of test runs measured per variant. The variants take turns.
 const TEST_RUNS: usize = sized(9, 1);
 
 pub(crate) fn main() {
@@ -106,7 +106,7 @@ async fn tests(sandbox: &Sandbox) {
     ));
 }
 
-/// Creates a crate with 300 tests that each write a file and compute a little.
+/// Creates a crate with 300 tests, each of which writes a file and computes a little.
 fn a_crate(place: &Path) {
     let write = |path: &str, text: &str| std::fs::write(place.join(path), text).expect("it can be written");
     std::fs::create_dir_all(place.join("src")).expect("a directory");
@@ -123,7 +123,7 @@ fn a_crate(place: &Path) {
 
 enum Kind {
     Bare,
-    /// Bubblewrap with the same namespaces as our sandbox, but without our other restrictions.
+    /// Bubblewrap with the same namespaces as our sandbox, but without the sandbox's other restrictions.
     Bubblewrap,
     Ours(Sandbox),
 }

@@ -1,4 +1,4 @@
-//! Checks which lines of the files a commit changed are shown to a model.
+//! Checks which lines of a commit's changed files are shown to a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,8 @@ use countersign::codebase::ContextSections;
 
 use crate::repositories::Repository;
 
-/// Returns the lines of each file that the commit changed or removed, numbered as in its parent. For added lines,
-/// returns the line before them.
+/// Returns, for each file, the lines that the commit changed or removed, with the line numbers of the parent commit. An
+/// added line is represented by the line before it.
 pub(crate) fn changed(repository: &Repository, hash: &str) -> BTreeMap<String, BTreeSet<usize>> {
     let diff =
         ["diff-tree", "-r", "-p", "-U0", "--no-renames", "--no-commit-id", "--no-color", "--no-ext-diff"];
@@ -33,7 +33,8 @@ pub(crate) fn changed(repository: &Repository, hash: &str) -> BTreeMap<String, B
     changed
 }
 
-/// Parses `@@ -12,3 +14 @@`: first line and count, before and after.
+/// Parses a hunk header such as `@@ -12,3 +14 @@`. Returns the first line and the number of lines, for the old file and
+/// for the new file.
 fn hunk(line: &str) -> Option<((usize, usize), (usize, usize))> {
     let mut parts = line.strip_prefix("@@ -")?.split(' ');
     let mut range = || {
@@ -44,8 +45,8 @@ fn hunk(line: &str) -> Option<((usize, usize), (usize, usize))> {
     Some((range()?, range()?))
 }
 
-/// Returns the share of the changed lines that is shown, from 0 to 1. Lines of a file that is not shown by line numbers
-/// count as not shown.
+/// Returns the share, from 0 to 1, of the changed lines that are shown. If a file is shown without line numbers, its
+/// lines count as not shown.
 pub(crate) fn share(changed: &BTreeMap<String, BTreeSet<usize>>, shown: &ContextSections) -> f64 {
     let mut ranges: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for section in &shown.files {
@@ -67,7 +68,7 @@ pub(crate) fn share(changed: &BTreeMap<String, BTreeSet<usize>>, shown: &Context
     seen as f64 / all.max(1) as f64
 }
 
-/// Line ranges that a file's section shows.
+/// Returns the line ranges that a file's section shows.
 fn shown(section: &str) -> Vec<(usize, usize)> {
     let mut ranges = Vec::new();
     let mut fence: Option<&str> = None;
@@ -89,7 +90,7 @@ fn shown(section: &str) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// Parses the label `Line 3.` or `Lines 3–9.`, ignoring text after it.
+/// Parses a label such as `Line 3.` or `Lines 3–9.`. Ignores text after the label.
 fn label(line: &str) -> Option<(usize, usize)> {
     let range = line.strip_prefix("Line").map(|rest| rest.trim_start_matches('s').trim_start())?;
     let range = range.split('.').next()?;

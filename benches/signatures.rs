@@ -1,5 +1,5 @@
-//! Checks that each signature in a summary is in the source, complete and at its line. Also counts the definitions that
-//! `ctags` finds but the summary lacks. Exits with an error if a signature is wrong.
+//! Checks that the source contains each signature of a summary completely and at the stated line. Also counts the
+//! definitions that `ctags` finds but the summary lacks. Exits with an error if a signature is wrong.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::{
     site::block_on,
 };
 
-/// Maximum missing tag kinds printed per language; also the maximum wrong signatures printed.
+/// Maximum number of missing tag kinds printed per language. Also the maximum number of wrong signatures printed.
 const SHOWN: usize = 5;
 
 /// Results for one language.
@@ -30,7 +30,7 @@ struct Figures {
     found: usize,
     tags: usize,
     matched: usize,
-    /// Kinds of tags that have no item in a summary, each with a count and an example.
+    /// Kinds of tags that no summary item matches, each with its count and one example.
     missing: BTreeMap<String, (usize, String)>,
     wrong: Vec<String>,
 }
@@ -114,8 +114,8 @@ impl Figures {
     }
 }
 
-/// Returns whether a line of a signature matches this source line. The first line may start later than the source line,
-/// and the last may stop earlier, but not within a word.
+/// Returns whether a line of a signature matches this line of the source. The first line of a signature may start in
+/// the middle of the source line, and the last may end before the source line does, but neither may split a word.
 fn stands(line: &str, source: &str, first: bool, last: bool) -> bool {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     let cut = |before: &str, after: &str| before.ends_with(in_word) && after.starts_with(in_word);
@@ -138,7 +138,7 @@ fn flat(items: &[CodeItem]) -> Vec<&CodeItem> {
     all
 }
 
-/// Prints the figures; returns false if a signature is wrong.
+/// Prints the figures; returns false if any signature is wrong.
 fn print(all: &BTreeMap<Language, Figures>) -> bool {
     head(&[
         "language",
@@ -186,7 +186,7 @@ fn share(part: usize, whole: usize) -> String {
     if whole == 0 { "–".to_owned() } else { format!("{:.2} %", 100.0 * part as f64 / whole as f64) }
 }
 
-/// A definition found by ctags.
+/// A definition that ctags found.
 struct Tag {
     name: String,
     kind: String,
@@ -207,7 +207,7 @@ const OTHER: &[&str] = &[
     "anonMember",
 ];
 
-/// Returns the tags that ctags finds in a tree, by path.
+/// Returns the tags that ctags finds in a tree, grouped by path.
 fn tags(tree: &Path) -> BTreeMap<String, Vec<Tag>> {
     let output = Command::new("ctags")
         .args(["-R", "--output-format=json", "--fields=+nK", "-f", "-", "."])

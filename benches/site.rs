@@ -1,4 +1,4 @@
-//! A localhub in this process with `countersign serve` as a child process, as in a self-hosted setup.
+//! Runs a localhub in this process and `countersign serve` as a child process, as in a self-hosted setup.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -19,7 +19,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 pub(crate) const SECRET: &str = "a-secret-for-benches";
 
-/// Longest wait for the server to listen.
+/// Maximum time to wait until the server listens.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Site {
@@ -33,8 +33,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Creates a repository owned by maya with the sample's files and the App installed. Appends `toml` to the
-    /// settings.
+    /// Creates a repository, owned by maya, that contains the sample's files and has the App installed. Appends `toml`
+    /// to the settings.
     pub(crate) async fn new(toml: &str) -> Self {
         let files = embedded_sample()
             .files
@@ -44,7 +44,7 @@ impl Site {
         Self::of(files, toml).await
     }
 
-    /// Creates a repository with these files and the App installed. Appends `toml` to the settings.
+    /// Creates a repository that contains these files and has the App installed. Appends `toml` to the settings.
     pub(crate) async fn of(files: Vec<(String, Vec<u8>)>, toml: &str) -> Self {
         let home = scratch();
         let now = Arc::new(|| SystemClock.now());
@@ -121,7 +121,7 @@ impl Site {
         serving
     }
 
-    /// Returns the response of `/readyz` to the operator.
+    /// Returns the response of `/readyz` on the operator listener.
     pub(crate) async fn ready(&self) -> serde_json::Value {
         let token = std::fs::read_to_string(token_file(&self.data())).expect("the server's token");
         let asked =
@@ -129,7 +129,7 @@ impl Site {
         asked.send().await.expect("the private port").json().await.expect("JSON")
     }
 
-    /// Number of deliveries that are not processed yet.
+    /// Returns the number of deliveries that are not processed yet.
     pub(crate) async fn unread(&self) -> u64 {
         let ready = self.ready().await;
         let count = |state: &str| ready["inbox"][state].as_u64().expect("a count");
@@ -169,7 +169,8 @@ impl Drop for Serving {
     }
 }
 
-/// Creates a scratch directory in Cargo's target directory. `/tmp` may be in memory, where a commit costs nothing.
+/// Creates a scratch directory in Cargo's target directory. `/tmp` is not used because it may be a file system in
+/// memory, on which a commit costs nothing.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory")
 }
@@ -179,12 +180,12 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("its address")
 }
 
-/// Directory of a peer's script and its dependencies.
+/// Returns the directory that contains a peer's script and its dependencies.
 pub(crate) fn peer(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers").join(name)
 }
 
-/// Runs a future on a new runtime.
+/// Runs a future to its end on a new runtime.
 pub(crate) fn block_on<F: Future>(part: F) -> F::Output {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime").block_on(part)
 }

@@ -1,6 +1,7 @@
-//! Measures the cost of waiting: an idle server, and one with 10,000 runs at gates in 200 repositories.
+//! Measures the cost of waiting runs. Compares an idle server with a server that has 10,000 runs at gates in 200
+//! repositories.
 //!
-//! The server first brings one run to its gate. The benchmark then copies its database to 200 repositories and
+//! The server first brings one run to its gate. The benchmark then copies that run's database to 200 repositories and
 //! multiplies the run's rows, because playing every run would take hours.
 
 use std::{path::Path, time::Duration};
@@ -90,7 +91,7 @@ pub(crate) fn multiply(site: &Site) {
     }
 }
 
-/// Copies the waiting run and its gate until the database has [`RUNS_EACH`] runs, each on its own issue.
+/// Copies the waiting run and its gate until the database contains [`RUNS_EACH`] runs, each on a separate issue.
 fn more_runs(file: &Path) {
     let database = Connection::open(file).expect("the repository's database");
     let columns = |table: &str, but: &[&str]| -> String {

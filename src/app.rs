@@ -1,4 +1,4 @@
-//! Builds a running server from the settings and shuts it down.
+//! Builds a server from the settings, runs it and shuts it down.
 
 mod reload;
 
@@ -32,13 +32,14 @@ use crate::{
 
 use reload::SecretReloader;
 
-/// Time that shutdown still waits for clients in the middle of a request once the engine and the intake have stopped.
+/// Maximum time that shutdown waits for clients in the middle of a request. The wait begins once the engine and the
+/// intake have stopped.
 const CONNECTION_GRACE: Duration = Duration::from_secs(1);
 
-/// Time that shutdown waits in addition to the longest model call, so that the call's response is recorded.
+/// Time that shutdown waits beyond the longest model call, so that the response of the call can be recorded.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
-/// The parts of one server process.
+/// The components of one server process.
 pub struct Application {
     pub settings: Arc<Settings>,
     pub store: Arc<Store>,
@@ -55,12 +56,12 @@ pub struct Application {
     deliveries: DeliveryOutcomeCounter,
     sandbox_time: sandbox::SandboxSeconds,
     traced: traces::TraceMetrics,
-    /// Exports traces; `None` if the settings name no collector.
+    /// Exporter of traces; `None` if the settings name no collector.
     pub traces: Option<TraceExporter>,
     clock: SharedClock,
 }
 
-/// Reasons the server does not start. Each message says how to fix it.
+/// Reasons why the server does not start. Each message says how to fix the problem.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     #[error("the App's private key {} cannot be read: {error}. Download a new one from the App's settings page, or run `countersign setup`", path.display())]
@@ -104,13 +105,13 @@ pub fn postgres_server(postgres: &PostgresSettings) -> store::PostgresServer {
 }
 
 impl Application {
-    /// Opens the data directory and connects the modules. Sends no request.
+    /// Opens the data directory and connects the components. Sends no network request.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
         let pacing = Pacing::for_api(&settings.github.api_url);
         Self::build_with(settings, clock, pacing, workflows::ALL).await
     }
 
-    /// Same as [`build`](Self::build), but with these workflows and this pacing of writes to GitHub.
+    /// Same as [`build`](Self::build), but with the given workflows and the given pacing of writes to GitHub.
     pub async fn build_with(
         settings: Settings,
         clock: SharedClock,
@@ -214,7 +215,7 @@ impl Application {
         })
     }
 
-    /// Returns the routes of the operator listener, whose address is `at`. Long-lived requests end when `stop` is
+    /// Returns the routes of the operator listener, which has the address `at`. Long-lived requests end when `stop` is
     /// cancelled.
     pub fn private(&self, at: SocketAddr, stop: CancellationToken) -> Router {
         web::operator_router(web::OperatorContext {
@@ -238,7 +239,7 @@ impl Application {
         })
     }
 
-    /// Returns the routes of the control socket of a server whose operator listener is at `private`.
+    /// Returns the routes of the control socket. `private` is the address of the server's operator listener.
     pub fn control(&self, private: SocketAddr) -> Router {
         web::control::routes(self.control_handle(private))
     }
@@ -256,12 +257,12 @@ impl Application {
         ControlContext { store, engine, clock, token, pause_bell, web_url, at, public_url, reload }
     }
 
-    /// Reloads the secrets and the reviewer. Returns a summary of the changes, or the reason nothing changed.
+    /// Reloads the secrets and the reviewer. Returns a summary of the changes, or the reason why nothing was changed.
     pub async fn reload(&self) -> Result<String, String> {
         self.reloading.reload().await
     }
 
-    /// Serves the control socket until `ended` is cancelled, then removes it.
+    /// Serves the control socket until `ended` is cancelled, then removes the socket.
     async fn serve_control(
         &self,
         listener: web::control::ControlListener,
@@ -274,8 +275,8 @@ impl Application {
         drop(std::fs::remove_file(web::control::control_socket(&self.settings.data_dir)));
     }
 
-    /// Serves until `stop` is cancelled. Then starts no new work and waits for running steps, at most until `park` is
-    /// cancelled. A client in the middle of a request delays the exit by at most `CONNECTION_GRACE`.
+    /// Serves until `stop` is cancelled. Then starts no new work and waits for running steps; cancelling `park` ends
+    /// this wait. A client in the middle of a request delays the exit by at most `CONNECTION_GRACE`.
     pub async fn serve(
         &self,
         public: TcpListener,
@@ -371,7 +372,7 @@ fn github(
     })
 }
 
-/// Binds the public and the operator address of the settings.
+/// Binds the public address and the operator address from the settings.
 pub async fn listen(settings: &Settings) -> Result<(TcpListener, TcpListener), AppError> {
     let bind = |address| async move {
         TcpListener::bind(address).await.map_err(|error| AppError::Listen { address, error })

@@ -1,5 +1,5 @@
-//! Reads the time and sleeps; no other module does. Backoff, pacing and rate limits use [`Clock`], so tests can advance
-//! time instead of sleeping.
+//! The only module that reads the time and sleeps. Backoff, pacing and rate limits use [`Clock`], so that tests can
+//! advance the time instead of sleeping.
 
 use std::{
     future::Future,
@@ -14,7 +14,7 @@ use crate::types::Timestamp;
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
 
-    /// Resolves after `duration` on this clock.
+    /// Resolves once `duration` has passed on this clock.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 

@@ -1,4 +1,4 @@
-//! The binary: calls the library's `cli::main`.
+//! The binary, which only calls the library's `cli::main`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Turns panics of background work into logged errors. One bad row must not end the process or block other work.
+//! Turns panics in background work into logged errors, so that one bad row cannot end the process or block other work.
 
 use std::{any::Any, panic::AssertUnwindSafe};
 
@@ -11,13 +11,14 @@ fn message(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
 }
 
-/// Runs `work` and returns `Err` with the message if it panics. `work` must share only data on disk or behind locks.
+/// Runs `work`. If it panics, returns `Err` with the panic message. Data that `work` shares with other code must be on
+/// disk or behind locks.
 pub(crate) fn catch_panic<T>(work: impl Future<Output = T>) -> impl Future<Output = Result<T, String>> {
     let caught = AssertUnwindSafe(Box::pin(work)).catch_unwind();
     caught.map(|done| done.map_err(|panic| message(panic.as_ref())))
 }
 
-/// Like [`catch_panic`], for a loop that retries later: logs the panic and returns `None`.
+/// Like [`catch_panic`], but logs the panic and returns `None`. Used in loops that retry later.
 pub(crate) fn catch_and_log_panic<T>(
     what: &'static str,
     work: impl Future<Output = T>,

@@ -1,9 +1,11 @@
 //! OpenTelemetry traces, one per run, exported over OTLP/HTTP if the settings name a collector.
 //!
-//! Spans are built from database rows: one per visit when the visit ends, with its model calls and journal entries as
-//! children, and the run's own span at its end. Span ids derive from the run, so a restarted server continues the same
-//! trace. Spans contain no text by people or models. No step waits for the collector: unsent visits are buffered, and
-//! when the buffer is full the oldest are dropped and counted. A server that crashes loses its unsent spans.
+//! Spans are built from database rows. When a visit ends, it gets a span whose children are the visit's model calls and
+//! journal entries. When the run ends, the run gets its own span. Span ids derive from the run, so a restarted server
+//! continues the same trace. Spans contain no text by people or models.
+//!
+//! No step waits for the collector: visits are buffered until they are sent. When the buffer is full, the oldest visits
+//! are dropped and counted. A server that crashes loses its unsent spans.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,14 +31,15 @@ use crate::{
 /// Timeout of one export request, from connecting to the response.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// First retry delay for an unavailable collector; doubled up to `RETRY_DELAY_MOST`.
+/// Delay before the first retry while the collector is unavailable. The delay doubles with each retry, up to
+/// `RETRY_DELAY_MOST`.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 const RETRY_DELAY_MOST: Duration = Duration::from_secs(60);
 
-/// Maximum visits per request.
+/// Maximum number of visits per export request.
 const BATCH: usize = 32;
 
-/// Maximum model calls with a span per visit; the same maximum applies to journal entries.
+/// Maximum number of model calls per visit that get a span. The same limit applies separately to journal entries.
 const SPANS: u32 = 200;
 
 /// Counters of exported and lost spans.
@@ -56,7 +59,7 @@ pub struct TraceExporter {
     counted: TraceMetrics,
 }
 
-/// Counts spans by their outcome when dropped.
+/// Counts a request's spans under their outcome when this value is dropped.
 struct SpanTally<'a> {
     counted: &'a TraceMetrics,
     spans: u64,
@@ -72,13 +75,13 @@ impl Drop for SpanTally<'_> {
 /// The collector's response to one request.
 enum ExportResult {
     Accepted,
-    /// A retry would be refused as well.
+    /// The collector refused the request and would refuse a retry as well. Holds the reason.
     Rejected(String),
     Unavailable(String),
 }
 
 impl TraceExporter {
-    /// Creates an exporter; sends nothing yet.
+    /// Creates an exporter without sending anything.
     ///
     /// # Errors
     /// No HTTPS client can be built.
@@ -99,7 +102,7 @@ impl TraceExporter {
         Ok(Self { store, clock, client: client.build()?, url, visits: Mutex::new(visits), counted })
     }
 
-    /// Exports visits until `ended`, then the remaining visits for at most `EXPORT_TIMEOUT`.
+    /// Exports visits until `ended` is cancelled. Then exports the remaining visits for at most `EXPORT_TIMEOUT`.
     pub async fn run(&self, ended: CancellationToken) {
         if run_until(&ended, EXPORT_TIMEOUT, self.export_visits(&ended)).await.is_none() {
             let visits = self.visits.lock().await.len() as u64;
@@ -216,7 +219,8 @@ impl TraceExporter {
     }
 }
 
-/// Runs `work` until `patience` after `ended`. Returns `None` if `work` was not done by then.
+/// Runs `work` until the time `patience` has passed after `ended` was cancelled. Returns `None` if `work` was not done
+/// by then.
 async fn run_until<V>(
     ended: &CancellationToken,
     patience: Duration,
@@ -243,13 +247,14 @@ fn export_request(spans: Vec<Span>) -> ExportTraceServiceRequest {
     }
 }
 
-/// Trace of one run.
+/// The trace of one run.
 struct RunTrace {
     id: Vec<u8>,
 }
 
 impl RunTrace {
-    /// Derives the id from run number and cause: two servers may share a run number but never a cause.
+    /// Derives the trace id from the run's number and cause. Runs of two servers may have the same number, but never
+    /// the same cause.
     fn new(left: &FinishedVisit) -> Self {
         Self { id: truncated_digest::<16>(&[left.run.to_string().as_bytes(), left.cause.0.as_bytes()]) }
     }
@@ -271,7 +276,8 @@ impl RunTrace {
         }
     }
 
-    /// Returns the spans of the visit and its children. If the run ended with this visit, also returns the run's span.
+    /// Returns the spans of the visit and of its calls and journal entries. If the run ended with this visit, also
+    /// returns the run's span.
     fn visit_spans(&self, left: &FinishedVisit, row: VisitSpan, now: Timestamp) -> Vec<Span> {
         // Visit numbers start at 1, so visit 0 is free for the run's own span.
         let (root, id) = (self.span_id(0, ""), self.span_id(left.visit, ""));
@@ -298,8 +304,8 @@ impl RunTrace {
         spans
     }
 
-    /// Returns the run's own span, the root. For a run that was retried after its end, returns a child span of the
-    /// existing root.
+    /// Returns the run's own span, which is the trace's root. If the run was retried after its end, the root exists
+    /// already, so the new span is a child of that root.
     fn run_span(
         &self,
         left: &FinishedVisit,
@@ -326,7 +332,7 @@ impl RunTrace {
         run
     }
 
-    /// Returns a span that follows OpenTelemetry's conventions for generative AI.
+    /// Returns the span of a model call, which follows OpenTelemetry's conventions for generative AI.
     fn call_span(
         &self,
         visit: u64,
@@ -361,8 +367,9 @@ impl RunTrace {
     }
 }
 
-/// Returns when a request started. The requests of one call are sequential, and all except the last are recorded only
-/// when the call is over.
+/// Returns the time at which a request of a call started. The requests of a call are sequential, so the elapsed times
+/// of earlier requests are added to the start of the call. All requests except the last are recorded only when the call
+/// is over.
 fn call_start(calls: &[(String, Timestamp, CallRow)], key: &str) -> Timestamp {
     const LEG: &str = "~leg-";
     let number = |key: &str| key.split_once(LEG).map_or(Some(usize::MAX), |(_, number)| number.parse().ok());
@@ -378,13 +385,14 @@ fn call_start(calls: &[(String, Timestamp, CallRow)], key: &str) -> Timestamp {
     at.plus(before)
 }
 
-/// Returns the error's name without its details, which may quote a service.
+/// Returns the name of the error without its details, because the details may quote an external service.
 fn error_type(call: &CallRow) -> &str {
     let error = call.error.as_deref().unwrap_or("lost");
     error.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
-/// Returns the provider's name in the conventions, or our own name if they have none.
+/// Returns the provider's name in OpenTelemetry's conventions, or our own name for providers that the conventions do
+/// not name.
 fn conventional_provider(provider: &str) -> &str {
     match provider {
         "claude" => "anthropic",

@@ -1,13 +1,13 @@
-//! Shared vocabulary: ids, roles, hashes, times. No logic, no input or output.
+//! Shared vocabulary: ids, roles, hashes and times. This module has no logic, input or output.
 //!
-//! GitHub's objects are identified by number; names and logins are attributes that change.
+//! GitHub's objects are identified by number, because their names and logins can change.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A value that its type does not accept.
+/// Error for a value that is not valid for its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not {expected}")]
 pub struct MalformedValue {
@@ -57,7 +57,7 @@ number!(
     "a user number"
 );
 number!(
-    /// The number people write after `#`; pull requests share the sequence.
+    /// Number of an issue, as people write it after `#`. Pull requests share the same sequence of numbers.
     IssueNo,
     "an issue number"
 );
@@ -68,13 +68,13 @@ number!(
 );
 
 impl IssueNo {
-    /// Returns the branch for our documents on this issue, such as `countersign/issue-42`. If people rewrote earlier
-    /// branches, `nth` is above 1: `countersign/issue-42-2`.
+    /// Returns the name of the branch for our documents on this issue, such as `countersign/issue-42`. If people
+    /// rewrote an earlier branch, `nth` is greater than 1 and is appended, as in `countersign/issue-42-2`.
     pub fn branch(self, nth: u32) -> String {
         if nth == 1 { format!("{BRANCH}{self}") } else { format!("{BRANCH}{self}-{nth}") }
     }
 
-    /// Returns the issue that one of our branches belongs to.
+    /// Returns the issue number from the name of one of our branches; `None` for any other branch.
     pub fn from_branch(branch: &str) -> Option<Self> {
         let named = branch.strip_prefix(BRANCH)?;
         let (issue, nth) = named.split_once('-').unwrap_or((named, "1"));
@@ -97,7 +97,7 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-/// Idempotency key of a request to the engine: a delivery and the index of one of its commands.
+/// Idempotency key of a request to the engine: a delivery's id and the index of the command within the delivery.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cause(pub String);
@@ -107,12 +107,12 @@ impl Cause {
         Self(format!("{delivery}.{index}"))
     }
 
-    /// Returns the cause of the follow-up run that the run with this cause starts at its end.
+    /// Returns the cause of the follow-up run. The run with the cause `self` starts the follow-up run when it ends.
     pub fn follow_up(&self) -> Self {
         Self(format!("{self}{}", Self::FOLLOW_UP_SUFFIX))
     }
 
-    /// Suffix of a cause made by [`follow_up`](Self::follow_up).
+    /// Suffix of the causes that [`follow_up`](Self::follow_up) creates.
     pub const FOLLOW_UP_SUFFIX: &str = ".onward";
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Id of a workflow run: its repository and its number there, written `8123-4`.
+/// Id of a workflow run: the repository's number and the run's number in that repository, written `8123-4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId {
     pub repo: RepoId,
@@ -195,7 +195,7 @@ impl FromStr for RepoName {
     }
 }
 
-/// A sha256, written as 64 hexadecimal digits and shown to people as the first 12.
+/// A SHA-256 hash. It is written as 64 hexadecimal digits; people are shown only the first 12.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hash([u8; 32]);
 
@@ -204,7 +204,8 @@ impl Hash {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Returns the hash of several parts. Each part is preceded by its length, so that no two lists collide.
+    /// Returns the hash of a list of parts. Each part is hashed together with its length, so that different lists never
+    /// produce the same input.
     pub fn digest_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
@@ -218,7 +219,7 @@ impl Hash {
         &self.0
     }
 
-    /// Returns the first twelve digits, which people copy.
+    /// Returns the first twelve digits, the short form that people copy into commands.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_owned()
     }
@@ -262,7 +263,7 @@ impl<'de> Deserialize<'de> for Hash {
     }
 }
 
-/// A git object id: 40 (for sha256 repositories 64) lower-case hexadecimal digits.
+/// A git object id: 40 lower-case hexadecimal digits, or 64 in SHA-256 repositories.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Oid(String);
@@ -309,7 +310,7 @@ impl fmt::Display for Oid {
     }
 }
 
-/// A command that every workflow understands. It is stored with each answer to a gate.
+/// A command that every workflow understands. The command is stored with each answer to a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {
@@ -317,7 +318,7 @@ pub enum Verb {
     Approve,
     /// Sends the document back to the drafter.
     Revise,
-    /// Passes a gate against the verdict, with a reason.
+    /// Passes a gate despite the reviewer's verdict; requires a reason.
     Override,
     /// Answers the numbered questions.
     Answer,
@@ -335,7 +336,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The word people type after the slash.
+    /// Returns the word that people type after the slash.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Approve => "approve",
@@ -354,7 +355,7 @@ impl Verb {
         }
     }
 
-    /// Returns whether the verb accepts the gate's subject.
+    /// Returns whether the command approves the document or change that the gate asks about.
     pub fn accepts(self) -> bool {
         matches!(self, Self::Approve | Self::Override)
     }
@@ -366,11 +367,11 @@ impl fmt::Display for Verb {
     }
 }
 
-/// A user's permission in a repository, ordered; GitHub's collaborator permissions.
+/// A user's permission in a repository, as on GitHub. Permissions are ordered from lowest to highest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// No access, or read-only access as a stranger to a public repository.
+    /// No access, or only the read access that everybody has to a public repository.
     None,
     Read,
     Triage,
@@ -408,17 +409,17 @@ impl FromStr for Role {
     }
 }
 
-/// The user or bot that did something on GitHub. Permissions depend on `id`; `login` is only for display.
+/// The user or bot that caused an event on GitHub. Permissions depend on `id`; `login` is only for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     pub id: UserId,
     pub login: String,
-    /// Whether GitHub marks this as a bot account, or an App made the event.
+    /// Whether GitHub marks the account as a bot, or an App caused the event.
     pub bot: bool,
 }
 
-/// Outcome of a review. The first three come only from a reviewer's schema-valid response. We set `Inconclusive` if the
-/// reviewer gives no schema-valid response; it passes no gate.
+/// Outcome of a review. The first three come only from a schema-valid response of a reviewer. Without such a response,
+/// we set `Inconclusive`, which passes no gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
@@ -439,8 +440,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A family of language models that share a vendor and so, likely, their blind spots: `claude`, `gemini`. The
-/// reviewer's family must differ from the drafter's.
+/// A family of language models from one vendor, such as `claude` or `gemini`. Models of one family likely share blind
+/// spots, so the reviewer's family must differ from the drafter's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Family(pub String);
@@ -451,7 +452,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// Milliseconds since 1970-01-01 UTC, from GitHub's RFC 3339 timestamps and from our `Clock`.
+/// A time in milliseconds since 1970-01-01 UTC. It comes from GitHub's RFC 3339 timestamps or from our `Clock`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
@@ -470,7 +471,7 @@ impl Timestamp {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Parses GitHub's format, `2026-02-19T10:00:00Z`.
+    /// Parses a timestamp in GitHub's format, such as `2026-02-19T10:00:00Z`.
     pub fn parse(s: &str) -> Result<Self, MalformedValue> {
         time::OffsetDateTime::parse(s, &time::format_description::well_known::Rfc3339)
             .map(|t| Self((t.unix_timestamp_nanos() / 1_000_000) as i64))
@@ -479,7 +480,7 @@ impl Timestamp {
 }
 
 impl Timestamp {
-    /// Returns the UTC date, as `2026-02-19`.
+    /// Returns the UTC date, such as `2026-02-19`.
     pub fn date(self) -> String {
         self.to_string().chars().take(10).collect()
     }
@@ -517,13 +518,13 @@ impl Timestamp {
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// An amount of money in micro-dollars. It is rounded (to the cent) only for display.
+/// An amount of money in micro-dollars. It is rounded to the cent only for display.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MicroUsd(pub u64);
 
 impl MicroUsd {
-    /// Maximum amount that users may write, so that sums of amounts stay far from overflow.
+    /// Maximum amount that users may enter, in micro-dollars. The limit keeps sums of amounts far from overflow.
     const MOST_MICRO_DOLLARS: u64 = 1_000_000_000_000;
 
     /// Parses dollars as people write them: `$2`, `2.50`, `$0.05`.
@@ -548,12 +549,13 @@ impl MicroUsd {
         Self(self.0.saturating_sub(less.0))
     }
 
-    /// Rounds up to the next whole dollar.
+    /// Returns the amount, rounded up to the next whole dollar.
     pub fn to_whole_dollars(self) -> Self {
         Self(self.0.div_ceil(1_000_000).saturating_mul(1_000_000))
     }
 
-    /// Formats the exact amount so that [`parse`](Self::parse) reads it back: `3`, `0.5`.
+    /// Formats the exact amount, such as `3` or `0.5`. [`parse`](Self::parse) turns the result back into the same
+    /// amount.
     pub fn to_exact_dollars(self) -> String {
         let (whole, rest) = (self.0 / 1_000_000, self.0 % 1_000_000);
         let text = format!("{whole}.{rest:06}");
@@ -562,7 +564,7 @@ impl MicroUsd {
 }
 
 impl fmt::Display for MicroUsd {
-    /// Writes `$0.40`. Positive amounts below half a cent are `<$0.01`.
+    /// Formats the amount as `$0.40`. Positive amounts below half a cent are written `<$0.01`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cents = self.0.saturating_add(5_000) / 10_000;
         if cents == 0 && self.0 > 0 {
@@ -573,7 +575,7 @@ impl fmt::Display for MicroUsd {
 }
 
 impl fmt::Display for Timestamp {
-    /// Writes `2026-02-19T10:00:00Z`, in whole seconds as GitHub does.
+    /// Formats the time as `2026-02-19T10:00:00Z`, in whole seconds as GitHub does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = time::OffsetDateTime::from_unix_timestamp(self.0.div_euclid(1000))
             .unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
@@ -591,7 +593,7 @@ impl fmt::Display for Timestamp {
 }
 
 /// Priority class of a run. When models run as child processes, each pool has its own worker slots, OS priority and
-/// memory, which other pools cannot take.
+/// memory, which other pools cannot use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerPool {
@@ -615,12 +617,13 @@ impl WorkerPool {
     }
 }
 
-/// Returns a count with its noun: `1 finding`, `3 findings`.
+/// Formats a number with its noun in singular or plural: `1 finding`, `3 findings`.
 pub fn count(n: usize, one: &str, many: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {many}") }
 }
 
-/// Returns the error and its causes. A cause whose text the message already contains is skipped.
+/// Returns the messages of an error and its causes as one text. A cause is skipped if the text before it already
+/// contains the cause's message.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     for cause in std::iter::successors(error.source(), |error| error.source()).map(ToString::to_string) {
@@ -637,7 +640,7 @@ pub const IN_PLACE: &str = "in-place";
 /// Approval option: the accepted text becomes a new issue.
 pub const NEW_ISSUE: &str = "new";
 
-/// Options that an approval may name at gates with several options. No stage may have one of these names.
+/// Options from which an approval can choose at gates that offer several. No stage may have one of these names.
 pub const APPROVAL_OPTIONS: &[&str] = &[IN_PLACE, NEW_ISSUE];
 
 #[cfg(test)]

@@ -41,19 +41,19 @@ impl AgentTool {
         }
     }
 
-    /// Returns whether the tool only reads the commit. Our own code runs it, without a program.
+    /// Returns whether the tool only reads the commit. Our own code runs such a tool, without an external program.
     pub fn reads_repository(self) -> bool {
         matches!(self, Read | List | Search | Count | Diff)
     }
 
-    /// Returns whether the tool runs a command of the repository's toolchain. The other tools write files or use the
-    /// network.
+    /// Returns whether the tool runs a command of the repository's toolchain. All tools that neither read the commit
+    /// nor run a command write files or use the network.
     pub fn is_command(self) -> bool {
         matches!(self, Typecheck | Lint | Format | Test)
     }
 }
 
-/// Toolchain of a repository, which decides its check commands.
+/// Toolchain of a repository, which determines the check commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolchainProfile {
     Typescript,
@@ -63,7 +63,8 @@ pub enum ToolchainProfile {
 }
 
 impl ToolchainProfile {
-    /// Detects the toolchain from manifests at the root. If there are several, the most specific one wins.
+    /// Detects the toolchain from manifest files at the repository root. If several toolchains match, the most specific
+    /// one wins.
     pub fn detect<'p>(paths: impl Iterator<Item = &'p str>) -> Self {
         let mut found = Self::Generic;
         for path in paths {
@@ -102,8 +103,8 @@ impl ToolchainProfile {
         }
     }
 
-    /// Returns the command line of the tool, to run at the repository root. The line is fixed: models cannot add
-    /// arguments. The command's changes to files are discarded.
+    /// Returns the command line of the tool, which runs at the repository root. The line is fixed, so models cannot add
+    /// arguments. Changes that the command makes to files are discarded.
     pub fn command_line(self, tool: AgentTool) -> Option<&'static str> {
         Some(match (self, tool) {
             (Self::Typescript, Typecheck) => "npx --no-install tsc --noEmit",
@@ -122,13 +123,13 @@ impl ToolchainProfile {
         })
     }
 
-    /// Returns all names of a tool, its main name first.
+    /// Returns all names of a tool, starting with its main name.
     pub fn tool_names(self, tool: AgentTool) -> impl Iterator<Item = &'static str> {
         std::iter::once(tool.name()).chain(self.aliases(tool).iter().copied())
     }
 
-    /// Returns the tool with exactly this name. Paths to programs, other letter case and look-alike letters do not
-    /// match.
+    /// Returns the tool that has exactly this name. Paths to programs, different letter case and look-alike letters do
+    /// not match.
     pub fn find_tool(self, name: &str) -> Option<AgentTool> {
         AgentTool::ALL.into_iter().find(|tool| self.tool_names(*tool).any(|known| known == name))
     }
@@ -141,16 +142,16 @@ pub struct AgentRole {
     pub tools: &'static [AgentTool],
 }
 
-/// Optional tools available in this run. Read tools are always available.
+/// Optional tools that are available in this run. Read tools are always available.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ToolAvailability {
-    /// Toolchain whose commands can run; `None` if commands are unavailable.
+    /// Toolchain whose commands the run can execute; `None` if commands are unavailable.
     pub commands: Option<ToolchainProfile>,
     /// Whether the run has a workspace that a role can write to.
     pub writes: bool,
 }
 
-/// All roles. No role may both write and test, and roles that read the repository have no network.
+/// All roles. No role can both write files and run tests. Roles that read the repository have no network access.
 pub const ROLES: [AgentRole; 10] = [
     AgentRole { name: "architect", tools: &[Typecheck, Read, List, Search, Count] },
     AgentRole { name: "implementer", tools: &[Typecheck, Lint, Format, Read, List, Search, Write] },
@@ -178,7 +179,8 @@ impl AgentRole {
         self.tools.iter().copied().filter(move |tool| tool.reads_repository() || runs(*tool) || writes(*tool))
     }
 
-    /// Returns the tool for `name` if the role may use it in this run. The error is a message for the model.
+    /// Returns the tool called `name` if the role may use it in this run. Otherwise returns an error message for the
+    /// model.
     pub(super) fn authorize(
         &self,
         profile: ToolchainProfile,
@@ -239,7 +241,7 @@ impl AgentRole {
     }
 }
 
-/// Returns the arguments of a tool, each with whether it is required.
+/// Returns the argument names of a tool, each with whether the argument is required.
 fn tool_arguments(tool: AgentTool) -> &'static [(&'static str, bool)] {
     match tool {
         Read => &[("path", true), ("from", false)],

@@ -1,8 +1,8 @@
-//! Runs the tools a role requests. Read tools see the commit's files, without those hidden from models, and never the
-//! host's files.
+//! Runs the tools that a role requests. Read tools see the files of one commit, except files hidden from models, and
+//! never the host's files.
 //!
-//! A path exists only if the commit lists it. A path with a special meaning to a shell or file system is refused first,
-//! with the reason, so that a model does not try another spelling.
+//! A path exists only if the commit lists it. A path with a special meaning to a shell or file system is refused before
+//! the lookup. The refusal states the reason, so that the model does not try another spelling.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -24,19 +24,22 @@ use crate::{
     git::{CommitEntry, EntryMode, GitError, Snapshot},
 };
 
-/// Maximum total bytes of files that one search reads. The result says how many files were skipped.
+/// Maximum number of file bytes that one search reads in total. The result states how many files were skipped because
+/// of this limit.
 const SEARCH_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Maximum bytes of files that a search holds in memory at once.
+/// Maximum number of file bytes that a search holds in memory at once.
 const BATCH_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Maximum characters of a matching line.
+/// Maximum number of characters shown of a matching line.
 const LINE_CHARS: usize = 300;
 
-/// Maximum characters of a path, name or text argument: a search compares it with every path and line.
+/// Maximum number of characters of a path, name or text argument. The length is limited because a search compares the
+/// argument with every path and line.
 const ARGUMENT_CHARS: usize = 300;
 
-/// Maximum lines of each of two compared files, because the diff of two entirely different files takes quadratic time.
+/// Maximum number of lines in each of two compared files. The limit exists because the diff of two entirely different
+/// files takes quadratic time.
 const DIFF_LINES: usize = 5_000;
 
 /// Runs the tool calls of a role on one commit.
@@ -47,27 +50,28 @@ pub struct ToolExecutor {
     /// Whether commands are available. Their outputs are in `command_outputs`.
     commands: bool,
     command_outputs: Vec<(AgentTool, String)>,
-    /// Files that the change under review writes, with their new text; `None` if the change removes the file.
+    /// Files that the change under review writes, each with its new text; `None` if the change removes the file.
     changed: Vec<(String, Option<String>)>,
-    /// Workspace with the files that the role has written; read tools see them too. `write_results` holds the results
-    /// of write calls by their index.
+    /// Workspace with the files that the role has written, which read tools also see. The field `write_results`
+    /// contains the results of the write calls by call index.
     workspace: Option<(Workspace, TreeIndex)>,
     write_results: HashMap<usize, ToolResult>,
 }
 
-/// Results of the tool calls of one response.
+/// Results of all tool calls in one model response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolCallReport {
-    /// Each call with its result, for the model. Contains quoted files, so it is untrusted.
+    /// Text for the model that lists each call with its result. The text is untrusted because it quotes files.
     pub text: String,
     pub calls: usize,
     pub refused: usize,
 }
 
-/// A tool's output, or our refusal with the reason.
+/// Output of a tool, or the reason why the call was refused.
 type ToolResult = Result<ToolOutput, String>;
 
-/// File content and our own note on it. They are separate because a file may contain text that looks like our note.
+/// File content, and a note about it from our code. The two are separate because a file may contain text that looks
+/// like such a note.
 #[derive(Default, Clone)]
 struct ToolOutput {
     /// Note written by our code.
@@ -103,7 +107,7 @@ struct SearchArguments {
     path: String,
 }
 
-/// Arguments of `write` and its aliases `cp` (with `from`) and `mkdir` (with `path` alone).
+/// Arguments of `write` and its aliases. The alias `cp` uses `from`, and `mkdir` uses only `path`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WriteArguments {
@@ -130,8 +134,8 @@ struct DiffArguments {
 }
 
 impl ToolExecutor {
-    /// Creates an executor for one commit. If `commands` is true, the role's commands are available; the caller must
-    /// run them before [`Self::run_calls`].
+    /// Creates an executor for one commit. If `commands` is true, the role's commands are available; in that case the
+    /// caller must run the requested commands before calling [`Self::run_calls`].
     pub fn new(index: Arc<Index>, snapshot: Snapshot, commands: bool) -> Self {
         let profile = ToolchainProfile::detect(snapshot.entries().iter().map(|entry| entry.path.as_str()));
         let (ran, changed, wrote) = (Vec::new(), Vec::new(), HashMap::new());
@@ -147,13 +151,13 @@ impl ToolExecutor {
         }
     }
 
-    /// Adds a workspace to write to.
+    /// Adds a workspace to which the role can write.
     #[must_use]
     pub fn with_workspace(self, workspace: Workspace, tree: TreeIndex) -> Self {
         Self { workspace: Some((workspace, tree)), ..self }
     }
 
-    /// Returns the workspace, if there is one.
+    /// Returns the workspace if one was added.
     pub fn workspace(&self) -> Option<&Workspace> {
         self.workspace.as_ref().map(|(workspace, _)| workspace)
     }
@@ -166,7 +170,7 @@ impl ToolExecutor {
         role.authorize(self.profile, done, name)
     }
 
-    /// Runs the write calls that the role may make. A step that is retried gets the same result.
+    /// Runs the write calls that the role may make. A step that is retried gets the same results.
     ///
     /// # Errors
     /// Returns an error if git fails.
@@ -223,13 +227,13 @@ impl ToolExecutor {
         })
     }
 
-    /// Adds the files changed by the change under review, so that read tools see them.
+    /// Adds the files of the change under review, so that read tools see their new texts.
     #[must_use]
     pub fn with_changes(self, changed: &[(String, Option<String>)]) -> Self {
         Self { changed: changed.to_vec(), ..self }
     }
 
-    /// Returns the commands among the requested tools, each once and with its command line.
+    /// Returns the commands among the requested tools, each at most once and with its command line.
     pub fn commands_to_run(
         &self,
         role: &AgentRole,
@@ -249,16 +253,17 @@ impl ToolExecutor {
         lines
     }
 
-    /// Adds the output of a command.
+    /// Adds the output of a command that the caller has run.
     pub fn with_command_output(mut self, tool: AgentTool, output: &str) -> Self {
         self.command_outputs.push((tool, output.to_owned()));
         self
     }
 
-    /// Runs the requested tools in order and refuses those that the role may not use.
+    /// Runs the requested tools in order and refuses the tools that the role may not use.
     ///
     /// # Errors
-    /// Returns an error if git fails. A mistake in a call is not an error: the model gets it as the call's result.
+    /// Returns an error if git fails. A mistake in a tool call is not an error: the model gets a refusal as the result
+    /// of that call.
     pub async fn run_calls(
         &self,
         role: &AgentRole,
@@ -493,12 +498,13 @@ impl ToolExecutor {
         Ok(Ok(if diff.is_empty() { note_only("[they are alike]") } else { truncate_output(&diff) }))
     }
 
-    /// Returns a file with its secrets redacted, as models see it.
+    /// Returns the text of a file with its secrets redacted, as it is shown to models. The inner error is a refusal for
+    /// the model.
     async fn shown_text(&self, path: &str) -> Result<Result<String, String>, GitError> {
         Ok(self.raw_text(path).await?.map(|text| redact_text(&text)))
     }
 
-    /// Returns the unredacted text of a file that models may see.
+    /// Returns the unredacted text of a file that models may see. The inner error is a refusal for the model.
     async fn raw_text(&self, path: &str) -> Result<Result<String, String>, GitError> {
         let path = match repository_path(path) {
             Ok(path) => path,
@@ -526,7 +532,8 @@ impl ToolExecutor {
     }
 }
 
-/// Parses the arguments; unknown fields are an error. Some models send the object as a JSON string.
+/// Parses a call's arguments. Unknown fields are an error. Arguments given as a JSON string are accepted, because some
+/// models send the object in that form.
 fn parse_arguments<T: DeserializeOwned>(arguments: &Value) -> Result<T, String> {
     let arguments = match arguments {
         Value::Null => Value::Object(serde_json::Map::new()),
@@ -537,7 +544,8 @@ fn parse_arguments<T: DeserializeOwned>(arguments: &Value) -> Result<T, String> 
         .map_err(|error| format!("refused: {}", truncate_line(&error.to_string(), 160)))
 }
 
-/// Normalizes a path argument to a path in the commit. The repository root becomes the empty path.
+/// Normalizes a path argument to a path in the commit. The repository root becomes the empty path. The error is a
+/// refusal for the model.
 fn repository_path(path: &str) -> Result<&str, String> {
     if is_too_long(path) {
         return Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters"));
@@ -556,7 +564,7 @@ fn repository_path(path: &str) -> Result<&str, String> {
     Err(format!("refused: the path {:?} {why}", truncate_line(path, 120)))
 }
 
-/// Returns whether the path contains the pattern `name`, in which `*` matches any characters.
+/// Returns whether any part of the path matches the pattern `name`, in which `*` matches any characters.
 fn matches_wildcard(path: &str, name: &str) -> bool {
     let mut rest = path;
     name.split('*').all(|part| match rest.find(part) {
@@ -572,7 +580,8 @@ fn is_too_long(argument: &str) -> bool {
     argument.chars().nth(ARGUMENT_CHARS).is_some()
 }
 
-/// Appends a row for each line that contains `text`. Returns true if some rows exceeded the size limit.
+/// Appends a row to `rows` for each line that contains `text`. Returns the rows, and true if some rows were omitted
+/// because of the size limit.
 fn add_matching_lines(mut rows: String, files: &[(String, String)], text: &str) -> (String, bool) {
     let mut remaining = RESULT_CHARS.saturating_sub(rows.chars().count());
     for (path, content) in files.iter().filter(|(_, content)| content.contains(text)) {

@@ -1,14 +1,14 @@
-//! Parses tool requests from a model's response.
+//! Parses tool requests in a model's response.
 //!
-//! All models use one plain-text form: `{"toolCalls": [{"name": …, "arguments": {…}}]}`. The parser ignores a sentence
-//! before the JSON and a code fence around it.
+//! All models use the same plain-text form: `{"toolCalls": [{"name": …, "arguments": {…}}]}`. The parser ignores a
+//! sentence before the JSON, and a code fence around the JSON.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::codebase::redact_text;
 
-/// A tool call that a model requests, not yet checked against its role.
+/// A tool call that a model requests. The call has not been checked against the model's role yet.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ToolRequest {
     pub name: String,
@@ -21,7 +21,7 @@ pub struct ToolRequest {
 pub enum AgentAnswer {
     /// The response requests one or more tools.
     Calls(Vec<ToolRequest>),
-    /// The response tries to request tools but cannot be parsed. The reason is a fixed string, because the model trusts
+    /// The response seems to request tools but cannot be parsed. The reason is a fixed string, because the model trusts
     /// it as our own text.
     Broken(&'static str),
     /// The response requests no tools.
@@ -66,13 +66,13 @@ impl AgentAnswer {
 }
 
 impl ToolRequest {
-    /// Returns the call as one redacted line for a prompt.
+    /// Returns the requested call as one redacted line for a prompt.
     pub(super) fn one_line(&self) -> String {
         truncate_line(&format!("{} {}", self.name, self.arguments), 200)
     }
 }
 
-/// Redacts a model's text, puts it on one line and truncates it to `most` characters.
+/// Redacts secrets in a model's text, joins its lines into one and truncates the result to `most` characters.
 pub(super) fn truncate_line(text: &str, most: usize) -> String {
     let line = redact_text(text).split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {

@@ -1,4 +1,4 @@
-//! Reloads secrets and the reviewer while the server runs. A reload checks the new settings and secrets first and
+//! Reloads secrets and the reviewer while the server runs. A reload first checks the new settings and secrets, and
 //! changes nothing if a check fails.
 
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::{
     workflows,
 };
 
-/// Holds the components that use secrets, to replace those secrets.
+/// Holds the components that use secrets, so that a reload can replace their secrets.
 pub(super) struct SecretReloader {
-    /// Settings read when the server started.
+    /// Settings that were read when the server started.
     pub(super) settings: Arc<Settings>,
-    /// Private key in use. Its lock also makes reloads run one at a time.
+    /// Private key in use. The lock also ensures that only one reload runs at a time.
     pub(super) key: Mutex<SecretString>,
     pub(super) github: GitHub,
     pub(super) providers: Arc<ModelProviders>,
     pub(super) webhook: ReloadableValue<Vec<SecretString>>,
-    /// Reviewer from the last reload, as named under `[models]`.
+    /// Reviewer set by the last reload, as named under `[models]`.
     pub(super) reviewer: ReloadableValue<String>,
-    /// Engine, used to notify runs whose reviews gave no verdict.
+    /// Engine, which notifies the runs whose reviews gave no verdict.
     pub(super) engine: Arc<dyn EnginePort>,
     pub(super) store: Arc<Store>,
     pub(super) clock: SharedClock,
 }
 
 impl SecretReloader {
-    /// Returns the settings from the server's start with the reviewer of the last reload.
+    /// Returns the settings read at the start of the server, with the reviewer set by the last reload.
     pub(super) fn current_settings(&self) -> Settings {
         let mut settings = Settings::clone(&self.settings);
         settings.models.reviewer.clone_from(&self.reviewer.get());
         settings
     }
 
-    /// Reloads the secrets and the reviewer. Returns which changes were applied and which need a restart, or why
-    /// nothing changed.
+    /// Reloads the secrets and the reviewer. Returns a summary of the applied changes and of those that need a restart,
+    /// or the reason why nothing was changed.
     pub(super) async fn reload(&self) -> Result<String, String> {
         let mut key = self.key.lock().await;
         let kept = |why: String| format!("nothing was changed; the server keeps its current settings: {why}");
@@ -100,7 +100,8 @@ impl SecretReloader {
         Ok(summary)
     }
 
-    /// Makes this model the reviewer and notifies the gates that wait because a review gave no verdict.
+    /// Makes this model the reviewer. Notifies the gates that wait because a review gave no verdict. Returns a line for
+    /// the summary of the reload.
     async fn take_reviewer(&self, reviewer: &str) -> String {
         self.reviewer.set(reviewer.to_owned());
         let live = RunFilter { repo: None, issue: None, live_only: true };

@@ -1,4 +1,4 @@
-//! `countersign archive`: move texts and trails of old runs from the databases into files.
+//! `countersign archive`: moves texts and trails of old runs from the databases into files.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -14,19 +14,19 @@ use crate::{
 
 /// Move texts and trails of old finished runs into one file per repository, to free database space.
 ///
-/// Each file holds everything of these runs as zstd-compressed lines of JSON (`zstdcat FILE`): rows, texts, trail,
-/// calls, findings, audit. The file is read back before anything is removed from the database. Rows stay, and so do
-/// texts that were reviewed, accepted, pushed or deferred: costs, findings and the audit chain do not change, and
-/// `countersign audit verify` names the file. Other runs are not touched. The database reuses the freed space; its file
-/// does not shrink, but a `countersign backup` is smaller. If interrupted, run it again to continue. Works while the
-/// server runs.
+/// Each file holds all data of the archived runs as zstd-compressed lines of JSON (`zstdcat FILE`): rows, texts, trail,
+/// calls, findings, audit. The command reads each file back before it removes anything from the database. The database
+/// keeps the rows, and the texts that were reviewed, accepted, pushed or deferred. Costs, findings and the audit chain
+/// therefore do not change, and `countersign audit verify` names the file that holds a missing text. Other runs are not
+/// touched. The database reuses the freed space: the database file does not shrink, but a `countersign backup` is
+/// smaller. If the command is interrupted, run it again to continue. Works while the server runs.
 #[derive(clap::Args)]
 pub(super) struct ArchiveCommand {
-    /// Only runs that ended at least this many days ago.
+    /// Archive only runs that ended at least this many days ago.
     #[arg(long, value_name = "DAYS", value_parser = days)]
     older_than: Duration,
-    /// Directory for the files; default: `archives` in the data directory. `countersign forget` removes only files
-    /// there.
+    /// Directory for the files; default: `archives` in the data directory. `countersign forget` removes archive files
+    /// only from the default directory.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     to: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `countersign audit` and `export`: verify a repository's audit chain, and write one issue's links as files.
+//! `countersign audit` and `countersign export`: verify a repository's audit chain, and write the chain's links for one
+//! issue as files.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +21,12 @@ use crate::{
     types::{Hash, IssueNo, RepoId, RepoName, count},
 };
 
-/// Repository whose chain to read, and the data directory that contains it.
+/// Repository whose audit chain is read, and the data directory that contains the repository's database.
 #[derive(clap::Args)]
 struct AuditSource {
     #[arg(value_name = "OWNER/REPO")]
     repo: RepoName,
-    /// Data directory to read instead of the one in the settings, for example a backup.
+    /// Data directory to read instead of the one in the settings, for example that of a backup.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -47,8 +48,8 @@ impl AuditSource {
 
 /// Inspect a repository's audit chain.
 ///
-/// Each link holds the hash of the previous link and the hash of its row: runs, model calls, verdicts, findings,
-/// answers, approvals, raised budgets, commits and ends. Texts are links with their own hash.
+/// Each link holds the hash of the previous link and the hash of the row that it records: a run, model call, verdict,
+/// finding, answer, approval, raised budget, commit or end of a run. Texts are separate links with their own hash.
 #[derive(clap::Args)]
 pub(super) struct AuditCommand {
     #[command(subcommand)]
@@ -60,19 +61,21 @@ enum AuditSubcommand {
     Verify(AuditVerifyCommand),
 }
 
-/// Walk the chain and compare it with the rows.
+/// Walk the audit chain and compare it with the database rows.
 ///
-/// Prints every link and the head. Names whatever was altered, removed or reordered, and then exits with 1. To detect
-/// that the whole chain was rewritten you need an earlier head: each commit of an approved document carries one
-/// (Countersign-Audit), and so does its pull request; --against looks one up. Read-only; works while a server runs.
+/// Prints every link and the head. If anything was altered, removed or reordered, names it and exits with code 1. A
+/// chain that was rewritten as a whole can only be detected with an earlier head. Each commit of an approved document
+/// carries such a head (Countersign-Audit), and so does its pull request; --against looks one up. Read-only; works
+/// while a server runs.
 #[derive(clap::Args)]
 struct AuditVerifyCommand {
     #[command(flatten)]
     source: AuditSource,
-    /// Commit whose Countersign-Audit trailer must be a link of the chain.
+    /// Commit whose Countersign-Audit trailer must name a link of the chain.
     #[arg(long, value_name = "COMMIT")]
     against: Option<String>,
-    /// Clone that contains this commit; default: the server's own mirror, which has only what it last fetched.
+    /// Clone that contains this commit; default: the server's own mirror, which contains only the commits that the
+    /// server has fetched.
     #[arg(long, value_name = "PATH", requires = "against")]
     clone: Option<PathBuf>,
 }
@@ -147,7 +150,7 @@ impl AuditVerifyCommand {
     }
 }
 
-/// Counts the texts that exist only in an archive, per file of `countersign archive`.
+/// Counts the texts that exist only in an archive, for each archive file that `countersign archive` has written.
 fn archived_text_counts<'a>(links: impl Iterator<Item = &'a AuditRow>) -> BTreeMap<&'a str, usize> {
     let mut files = BTreeMap::new();
     for link in links.filter(|link| link.what == store::ARCHIVED_LINK_TEXT) {
@@ -173,9 +176,10 @@ async fn read_audit_trailer(place: &Path, commit: &str) -> anyhow::Result<Hash> 
 /// Write the audit chain of one issue, as a folder or as lines of JSON.
 ///
 /// The folder holds, numbered in order: the issue as models saw it, each draft and the fixes applied by code, verdicts,
-/// people's answers, approvals, commits, the end; and costs.json, findings.json and audit.jsonl. With --jsonl, prints
-/// one line per link to stdout instead, with its row and its text. Read-only; works while a server runs. Exit code 1 if
-/// the chain does not verify; `countersign audit verify` says why.
+/// people's answers, approvals, commits, and the end of the run. It also holds costs.json, findings.json and
+/// audit.jsonl. With --jsonl, nothing is written to a folder: each link is printed to stdout as one line, with its row
+/// and its text. Read-only; works while a server runs. The exit code is 1 if the chain does not verify; `countersign
+/// audit verify` shows the reason.
 #[derive(clap::Args)]
 pub(super) struct ExportCommand {
     #[command(flatten)]
@@ -186,7 +190,7 @@ pub(super) struct ExportCommand {
     /// Folder to write; default: issue-N.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     out: Option<PathBuf>,
-    /// Write into a folder that is not empty: files of the same names are replaced, others stay.
+    /// Write into the folder even if it is not empty. Files with the same names are replaced; other files are kept.
     #[arg(long)]
     force: bool,
     /// Print lines of JSON instead of writing a folder.
@@ -238,7 +242,7 @@ fn link_json(link: &IssueAuditLink) -> Value {
     })
 }
 
-/// Builds the files of the export folder; returns their names and texts.
+/// Builds the files of the export folder. Returns the name and the text of each file.
 fn issue_files(rows: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
     let (mut files, mut lines) = (Vec::new(), String::new());
     let (mut costs, mut findings) = (Vec::new(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! `countersign backup` and `check`: copy the databases, and check that they are intact.
+//! `countersign backup` and `countersign check`: copy the databases, and check that they are intact.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,14 +19,14 @@ use crate::{
 
 /// Copy all databases into a new data directory, also while the server runs.
 ///
-/// When the command succeeds, the copy is complete and consistent. A repository whose database cannot be read is named
-/// and skipped, and the exit code is 1. DIR appears only once everything else is in it; Ctrl-C leaves nothing. To
-/// restore, point `[data] dir` at the copy (or move it there) and start the server: runs continue from their last step
-/// in the copy, and the server fetches deliveries it missed from GitHub's log. Not copied: mirrors of repositories
-/// (fetched again), settings, keys and `.env`.
+/// If the command succeeds, the copy is complete and consistent. A repository whose database cannot be read is named
+/// and skipped; the exit code is then 1. DIR appears only when the copy is complete, so Ctrl-C leaves nothing behind.
+/// To restore, point `[data] dir` at the copy (or move the copy there) and start the server. Runs then continue from
+/// their last step in the copy, and the server fetches the deliveries that it missed from GitHub's log. Not copied:
+/// mirrors of repositories (fetched again), settings, keys and `.env`.
 #[derive(clap::Args)]
 pub(super) struct BackupCommand {
-    /// A directory that does not exist yet, or is empty.
+    /// Directory that does not exist yet or is empty.
     #[arg(value_name = "DIR", value_parser = absolute_path())]
     directory: PathBuf,
     #[command(flatten)]
@@ -36,8 +36,8 @@ pub(super) struct BackupCommand {
 /// Check that the databases are intact; changes nothing.
 ///
 /// Reads every page, compares every document with its hash, and verifies every link of the audit chains. Works while a
-/// server runs: each database is read in one snapshot. With Postgres, pages are not checked. Exit code 1 if something
-/// is wrong.
+/// server runs, because each database is read in one snapshot. With Postgres, pages are not checked. The exit code is 1
+/// if a problem is found.
 #[derive(clap::Args)]
 pub(super) struct CheckCommand {
     #[command(flatten)]
@@ -76,8 +76,8 @@ impl BackupCommand {
     }
 }
 
-/// Refuses to write a backup into the data directory, or into a model program's configuration directory, which models
-/// can read.
+/// Fails if the backup would be written into the data directory, or into the configuration directory of a model
+/// program, which models can read.
 fn require_separate_directory(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
     let models = &settings.models;
     let real = directory.ancestors().find_map(|place| place.canonicalize().ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `countersign completions`: a shell completion script.
+//! `countersign completions`: prints a shell completion script.
 
 use std::{io::Write, process::ExitCode};
 
@@ -9,7 +9,7 @@ use clap_complete::{Shell, generate};
 /// For bash: `source <(countersign completions bash)`.
 #[derive(clap::Args)]
 pub(super) struct CompletionsCommand {
-    /// The shell to complete for.
+    /// Shell for which to print the script.
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -1,4 +1,4 @@
-//! `countersign context`: the parts of a repository that a model would see.
+//! `countersign context`: prints the parts of a repository that a model would see.
 
 use std::{
     io::{ErrorKind, IsTerminal, Read, Write},
@@ -20,31 +20,33 @@ use crate::{
 
 /// Print the parts of a repository that a model would see.
 ///
-/// Reads one commit of a repository on this machine: no settings, no server, no network, no uncommitted files. The same
-/// commit and request print the same bytes, unless the report says that parsing a file timed out, which depends on the
-/// machine.
+/// Reads one commit of a repository on this machine. Needs no settings, no server and no network, and ignores
+/// uncommitted files. The same commit and request print the same bytes, unless the report says that parsing a file
+/// timed out, which depends on the machine.
 ///
-/// Prints the list of paths, then the files that matter for the issue: whole, with the code of the relevant parts, or
-/// only signatures, whichever fits the budget best. Files named by `--files` or in the issue's text come first. Without
-/// an issue it prints what the repository says about itself.
+/// Prints the list of paths, then the files that matter for the issue. Each file is printed whole, with only the code
+/// of its relevant parts, or with only its signatures, whichever fits the budget best. Files named by `--files` or in
+/// the issue's text come first. Without an issue, prints the repository's own description of itself.
 ///
-/// A report goes to stderr: what was chosen and why, what did not fit, and what no model sees (secrets, generated,
-/// vendored and binary files). So you can pipe the context alone: `countersign context --issue issue.md | wc -c`.
+/// A report goes to stderr: the chosen files with the reasons, the files that did not fit, and the files that no model
+/// sees (secrets, generated, vendored and binary files). The context itself can therefore be piped: `countersign
+/// context --issue issue.md | wc -c`.
 #[derive(clap::Args)]
 pub(super) struct ContextCommand {
-    /// A work tree or a bare repository.
+    /// Path of a work tree or of a bare repository.
     #[arg(long, value_name = "PATH", default_value = ".")]
     repo: PathBuf,
-    /// Text file with the issue; the first line is the title.
+    /// Text file with the issue; the first line is the issue's title.
     #[arg(long, value_name = "FILE")]
     issue: Option<PathBuf>,
     /// Commit: a branch, a tag or a hash.
     #[arg(long, value_name = "REV", default_value = "HEAD")]
     rev: String,
-    /// Files the work is about, separated by commas; their interfaces come first.
+    /// Files that the work concerns, separated by commas; their interfaces come first.
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     files: Vec<String>,
-    /// Budget in tokens, estimated for the densest of the public vocabularies; a token is 3 to 4 bytes of code.
+    /// Budget in tokens. Tokens are estimated for the publicly known vocabulary that needs the most tokens; a token is
+    /// 3 to 4 bytes of code.
     #[arg(long, value_name = "TOKENS", default_value_t = limits::CONTEXT_TOKENS)]
     budget: usize,
 }
@@ -73,7 +75,7 @@ impl ContextCommand {
     }
 }
 
-/// Prints the context. Ignores a closed pipe but fails on any other write error, because the output would be
+/// Prints the context. Ignores a closed pipe, but fails on any other write error because the output would then be
 /// incomplete.
 fn print_context(context: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();

@@ -1,4 +1,4 @@
-//! Calls to a running server, shared by several commands.
+//! Sends requests to a running server, for several commands.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     web::control::{self, ControlMessage, ControlReply},
 };
 
-/// Sends a request to the running server; fails if none runs.
+/// Sends a request to the running server; fails if no server runs.
 pub(super) async fn call_server<T: DeserializeOwned>(
     settings: &Settings,
     path: &str,

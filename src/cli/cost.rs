@@ -1,4 +1,4 @@
-//! `countersign cost`: sum the costs of model calls.
+//! `countersign cost`: sums the costs of model calls.
 
 use std::{path::Path, process::ExitCode, sync::Arc};
 
@@ -20,29 +20,30 @@ use crate::{
     workflows,
 };
 
-/// Sum the ledger: billed, held, and list-price cost of calls paid by subscriptions.
+/// Sum the ledger: billed cost, held cost, and the list-price cost of calls paid by subscriptions.
 ///
 /// Reads through the running server, or from the data directory if no server runs. HELD is the amount reserved for
-/// calls in flight and for calls that may or may not have been billed. The latter count towards the day and the month
-/// until --settle records what the bill shows. With --json, amounts are whole micro-dollars.
+/// calls in flight and for finished calls for which it is unknown whether they were billed. Amounts held for finished
+/// calls count towards the limits of the day and the month until you record the billed amount with --settle. With
+/// --json, amounts are whole micro-dollars.
 #[derive(clap::Args)]
 pub(super) struct CostCommand {
-    /// Only calls of this repository.
+    /// Count only calls of this repository.
     #[arg(value_name = "OWNER/REPO")]
     repo: Option<RepoName>,
-    /// Only calls of this run.
+    /// Count only calls of this run.
     #[arg(long)]
     run: Option<RunId>,
-    /// Grouping of the lines.
+    /// Property by which calls are grouped into lines.
     #[arg(long, value_enum, default_value_t)]
     by: CostGrouping,
     /// Print a JSON array instead of a table.
     #[arg(long)]
     json: bool,
-    /// Release the amount held for finished calls. Without --billed, records that nothing was billed.
+    /// Release the amounts held for finished calls. Without --billed, the calls are recorded as not billed.
     #[arg(long, conflicts_with_all = ["by", "json"])]
     settle: bool,
-    /// Amount billed for the held calls of --run, for example $0.40.
+    /// Amount that was billed for the held calls of --run, for example $0.40.
     #[arg(long, value_name = "DOLLARS", requires = "settle", requires = "run", value_parser = MicroUsd::parse)]
     billed: Option<MicroUsd>,
     #[command(flatten)]

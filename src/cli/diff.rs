@@ -1,4 +1,4 @@
-//! `countersign diff`: the complete diff of a code gate.
+//! `countersign diff`: prints the complete diff of a code gate.
 
 use std::{
     io::{IsTerminal, Write},
@@ -13,14 +13,15 @@ use crate::{documents::escape_control_characters, store, types::RunId};
 
 /// Print the complete change of a run as a unified diff.
 ///
-/// This is the change the code gate asks about; the gate's comment has no room for a long one. Read-only; works while a
-/// server runs. At a terminal, control and invisible characters are printed as escapes.
+/// This is the change whose approval the code gate requests; a long change does not fit into the gate's comment.
+/// Read-only; works while a server runs. On a terminal, control characters and invisible characters are printed as
+/// escapes.
 #[derive(clap::Args)]
 pub(super) struct DiffCommand {
-    /// Run id, as the gate's comment and `countersign runs` show it: 1002-1.
+    /// Run ID as shown by the gate's comment and by `countersign runs`, for example 1002-1.
     #[arg(value_name = "RUN")]
     run: RunId,
-    /// Data directory to read instead of the one in the settings, for example a backup.
+    /// Data directory to read instead of the one in the settings, for example that of a backup.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `countersign forget`: remove all stored data of a repository.
+//! `countersign forget`: removes all stored data of a repository.
 
 use std::{
     io::{BufRead, IsTerminal, Write},
@@ -20,14 +20,14 @@ use crate::{
 
 /// Remove all stored data of a repository: runs, documents, costs, audit chain, mirror and deliveries.
 ///
-/// Nothing on GitHub changes. A running server refuses while a run of the repository has not ended; end it with `/stop`
-/// on its issue. Without a running server, such runs are removed too. Only a backup can bring the data back.
+/// Nothing on GitHub changes. A running server refuses the command while a run of the repository is live; end the run
+/// with `/stop` on its issue. If no server runs, live runs are removed too. Only a backup can restore the data.
 #[derive(clap::Args)]
 pub(super) struct ForgetCommand {
     /// Repository, as OWNER/REPO.
     #[arg(value_name = "OWNER/REPO")]
     repository: RepoName,
-    /// Do not ask for confirmation.
+    /// Remove the data without asking for confirmation.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `countersign graph`: a workflow's diagram, drawn from the engine's own table.
+//! `countersign graph`: prints a workflow's diagram, drawn from the engine's own table.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,10 @@ use crate::workflows;
 
 /// Print a workflow's steps and edges as a mermaid diagram.
 ///
-/// The diagram comes from the table that the engine checks at start and follows at every step.
+/// The diagram is drawn from the table that the engine checks at startup and follows at every step.
 #[derive(clap::Args)]
 pub(super) struct GraphCommand {
-    /// Workflow, for example `lld`.
+    /// Name of the workflow, for example `lld`.
     workflow: String,
 }
 

@@ -1,4 +1,4 @@
-//! `countersign healthy`: health check for containers that have no other HTTP client.
+//! `countersign healthy`: a health check for containers that contain no other HTTP client.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -11,13 +11,14 @@ use anyhow::{Context as _, bail};
 use super::ConfigFlag;
 use crate::workflows;
 
-/// Timeout of the health request. If the server takes longer, it is reported as down.
+/// Timeout of the health request. A server that takes longer is reported as down.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Check that the server answers on its public address.
 ///
-/// Containers and supervisors can use it as a health check: it requests /healthz on this machine, waits at most 5
-/// seconds, and prints nothing if the server is up. To see what runs wait for, use `countersign runs`.
+/// Containers and supervisors can use this command as a health check. The command requests /healthz on this machine,
+/// waits at most 5 seconds, and prints nothing if the server is up. To see what runs are waiting for, use `countersign
+/// runs`.
 #[derive(clap::Args)]
 pub(super) struct HealthyCommand {
     #[command(flatten)]

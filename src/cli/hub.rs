@@ -1,4 +1,4 @@
-//! `countersign localhub`: the demo's local GitHub as a separate command.
+//! `countersign localhub`: runs the demo's local GitHub as a separate command.
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -13,14 +13,14 @@ use crate::{
 
 /// Run the demo's local GitHub by itself, to try `setup`, `doctor` and `serve` with it.
 ///
-/// It listens on loopback only and serves one sample repository with three issues. It keeps its state in the data
-/// directory, so you can continue with the same directory later.
+/// The local GitHub listens only on the loopback interface and serves one sample repository with three issues. Its
+/// state is kept in the data directory, so that a later start with the same directory continues from that state.
 #[derive(clap::Args)]
 pub(super) struct LocalhubCommand {
-    /// Address to listen on; loopback only.
+    /// Loopback address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8010")]
     listen: SocketAddr,
-    /// Directory for its repositories and state.
+    /// Directory for the repositories and the state of the local GitHub.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: PathBuf,
 }

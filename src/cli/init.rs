@@ -1,4 +1,4 @@
-//! `countersign init`: interactive setup, from nothing to a server that can start.
+//! `countersign init`: interactive setup that ends with a server that can start.
 
 use std::{
     fs,
@@ -31,28 +31,29 @@ use crate::{
     workflows,
 };
 
-/// Timeout of the request that checks GitHub's address.
+/// Timeout of the request that checks the given GitHub address.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Set everything up interactively: the App, the keys, the login; then check it.
+/// Set everything up interactively (the App, the keys, the login) and then check the result.
 ///
-/// Each answer is checked at once. Existing files and keys are kept and named, so you can run it again after an
-/// interruption. With --yes, or at end of input, questions take their defaults and keys are skipped: put those into
-/// .env.
+/// Each answer is checked immediately. Existing files and keys are kept and listed, so you can run the command again
+/// after an interruption. With --yes, or at the end of input, questions take their defaults and keys are skipped; put
+/// skipped keys into .env.
 #[derive(clap::Args)]
 pub(super) struct InitCommand {
     #[command(flatten)]
     config: ConfigFlag,
-    /// GitHub's address; asked for if not given.
+    /// GitHub's address. If it is not given, the command asks for it.
     #[arg(long, value_name = "URL")]
     github: Option<Url>,
-    /// Public address of this server's webhook; asked for if not given, unless GitHub is a localhub.
+    /// Public address of this server's webhook. If it is not given, the command asks for it, unless GitHub is a
+    /// localhub.
     #[arg(long, value_name = "URL")]
     webhook_url: Option<Url>,
-    /// Channel of a relay to take deliveries from; it becomes the webhook address.
+    /// Address of a relay channel from which the server takes deliveries. The address also becomes the webhook address.
     #[arg(long, value_name = "URL", conflicts_with = "webhook_url")]
     relay: Option<Url>,
-    /// Organisation to register the App for.
+    /// Organisation for which to register the App.
     #[arg(long, value_name = "ORGANISATION")]
     organization: Option<String>,
     /// Method of payment for Claude.
@@ -61,16 +62,16 @@ pub(super) struct InitCommand {
     /// Tier of your Gemini key.
     #[arg(long, value_enum)]
     gemini_tier: Option<GeminiTierChoice>,
-    /// Ask no questions; take the defaults.
+    /// Ask no questions; take the default answers.
     #[arg(long)]
     yes: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ClaudePayment {
-    /// Subscription; the Claude CLI is logged in with it.
+    /// Use a subscription; the Claude CLI is logged in with it.
     Login,
-    /// Pay per token, with a key of Anthropic's API.
+    /// Pay per token, with an Anthropic API key.
     Key,
     /// Set Claude up later.
     Later,
@@ -78,19 +79,20 @@ enum ClaudePayment {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum GeminiTierChoice {
-    /// Free of charge, but Google may train on what it receives, so nothing private is sent.
+    /// The free tier. Google may train on the data that it receives, so no private data is sent to it.
     Free,
     Paid,
 }
 
-/// Asks questions on stdin and checks the answers.
+/// Asks questions on standard input and checks the answers.
 struct Prompter {
-    /// Standard input; `None` with `--yes`, which asks no questions.
+    /// Standard input; `None` with `--yes`, because no questions are asked then.
     input: Option<BufReader<Stdin>>,
     asked: usize,
 }
 
-/// Setup cannot continue: a question without a default has no answer, or a flag's value fails its check.
+/// Error for a setup that cannot continue: a question without a default got no answer, or the value of a flag failed
+/// its check.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
 struct InitAbort;
@@ -162,7 +164,7 @@ impl InitCommand {
         checked
     }
 
-    /// Asks the questions needed to register the App.
+    /// Asks the questions that are needed to register the App, and returns the setup command with the answers.
     async fn app(&self, prompter: &mut Prompter, relay: &mut Option<Url>) -> PromptResult<SetupCommand> {
         let given = self.github.as_ref().map(Url::as_str);
         let github =
@@ -277,7 +279,7 @@ impl Prompter {
         Self { input, asked: 0 }
     }
 
-    /// Checks the value from the command line if there is one, and aborts if it fails. Otherwise calls
+    /// If the command line gave a value, checks that value and aborts if the check fails. Otherwise calls
     /// [`ask`](Self::ask).
     async fn given_or_ask<T, F: Future<Output = Result<T, String>>>(
         &mut self,
@@ -293,7 +295,8 @@ impl Prompter {
         })
     }
 
-    /// Asks until the answer passes `check`. At end of input takes the default if it passes, else aborts.
+    /// Asks until an answer passes `check`. An empty answer, or the end of input, stands for the default. At the end of
+    /// input, aborts if the default fails the check.
     async fn ask<T, F: Future<Output = Result<T, String>>>(
         &mut self,
         what: &str,
@@ -315,7 +318,7 @@ impl Prompter {
         }
     }
 
-    /// Asks for a key until its service accepts one or cannot be reached. Returns `None` if the user skips the
+    /// Asks for a key until the key's service accepts a key or cannot be reached. Returns `None` if the user skips the
     /// question.
     async fn key(&mut self, name: &str, service: ApiService, models: &ModelSettings) -> Option<SecretString> {
         loop {
@@ -342,7 +345,7 @@ impl Prompter {
         }
     }
 
-    /// Reads one answer; returns `None` at end of input or with `--yes`.
+    /// Prints the prompt and reads one answer. Returns `None` at the end of input or with `--yes`.
     async fn line(&mut self, prompt: &str) -> Option<String> {
         let input = self.input.as_mut()?;
         self.asked += 1;
@@ -356,7 +359,8 @@ impl Prompter {
     }
 }
 
-/// Turns terminal echo off while alive. `begin` returns `None` if stdin is not a terminal.
+/// Guard that turns the terminal's echo off until the guard is dropped. `begin` returns `None` if stdin is not a
+/// terminal.
 struct HiddenInput(rustix::termios::Termios);
 
 impl HiddenInput {
@@ -388,7 +392,7 @@ fn parse_address(text: &str) -> Result<Url, String> {
     })
 }
 
-/// Parses GitHub's address and checks that its API answers.
+/// Parses GitHub's address and checks that the API at the address answers.
 async fn check_reachable(text: String) -> Result<Url, String> {
     let url = parse_address(&text)?;
     if url.scheme() == "http" && !is_loopback(&url) {
@@ -405,7 +409,7 @@ async fn check_reachable(text: String) -> Result<Url, String> {
     }
 }
 
-/// Accepts an account name or an empty string.
+/// Returns the text if it is a valid account name or empty; otherwise an error.
 async fn check_account(text: String) -> Result<String, String> {
     match text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
         true => Ok(text),
@@ -430,7 +434,7 @@ async fn parse_choice<T: ValueEnum>(text: String) -> Result<T, String> {
     })
 }
 
-/// Writes a key to `.env` unless it is `None`.
+/// Writes a key to `.env`; does nothing if the key is `None`.
 fn save_key(env: &Path, name: &str, key: Option<SecretString>) -> anyhow::Result<()> {
     let Some(key) = key else { return Ok(()) };
     add_secret(env, name, &key)?;

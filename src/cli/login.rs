@@ -1,4 +1,4 @@
-//! `countersign login`: log a model's program in for the server only.
+//! `countersign login`: logs a model's program in, only for use by the server.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -9,8 +9,8 @@ use crate::{clock::SystemClock, providers::ModelProviders, workflows};
 
 /// Log the Claude CLI or OpenCode in for the server, with your subscription.
 ///
-/// Runs the program's own login command in a configuration directory of the server. Your own configuration is not used,
-/// because its hooks would then run with every call. Run it as the user that runs the server.
+/// Runs the program's own login command in a separate configuration directory of the server. Your own configuration is
+/// not used, because its hooks would then run with every call. Run this command as the user that runs the server.
 #[derive(clap::Args)]
 pub(super) struct LoginCommand {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `countersign man`: manual pages generated from the `--help` texts.
+//! `countersign man`: writes manual pages generated from the `--help` texts.
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! Command line: one file per command. Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+//! Command line, with one file per command. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 
 mod archive;
 mod audit;
@@ -59,18 +59,18 @@ use crate::{
 
 /// A GitHub App that ships nothing without review by a second model family and approval by a person.
 ///
-/// Label an issue and Countersign drafts a low-level design with Claude, has Gemini try to break it, posts the verdict
-/// and waits. A person approves with `/approve` or sends the design back with `/revise`.
+/// Label an issue, and Countersign drafts a low-level design with Claude, has Gemini search the draft for flaws, posts
+/// the verdict and waits. A person approves the design with `/approve` or sends it back with `/revise`.
 ///
-/// New here? `countersign demo` runs a whole job on this machine: no account, no key, no network.
+/// New here? `countersign demo` runs a whole job on this machine, without an account, a key or a network.
 ///
-/// Exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+/// Exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 #[derive(Parser)]
 #[command(name = "countersign", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: CliCommand,
-    /// Log level on standard error.
+    /// Level of the log lines on standard error.
     #[arg(long, global = true, value_enum, default_value_t = LogChoice::Default)]
     log: LogChoice,
     /// Write log lines as JSON.
@@ -80,7 +80,7 @@ struct Cli {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogChoice {
-    /// Log at `info` for `serve`, and at `error` for other commands.
+    /// `info` for `serve`, and `error` for all other commands.
     Default,
     Error,
     Warn,
@@ -128,14 +128,14 @@ enum CliCommand {
 /// `--config` flag, shared by the commands that read the server's settings.
 #[derive(clap::Args)]
 struct ConfigFlag {
-    /// The server's settings file; `.env` is read from the same directory.
+    /// Settings file of the server; `.env` is read from the same directory.
     #[arg(long, value_name = "FILE", default_value = crate::config::DEFAULT_FILE)]
     config: PathBuf,
 }
 
 impl ConfigFlag {
-    /// Returns `named`, or the data directory from the settings. Fails if the directory has no databases, because
-    /// commands that only read must not create them.
+    /// Returns the directory `named` if it is given, otherwise the data directory from the settings. Fails if the
+    /// directory contains no databases, because commands that only read must not create databases.
     fn data_directory(&self, named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         let data = match named {
             Some(data) => data,
@@ -145,8 +145,8 @@ impl ConfigFlag {
         Ok(data)
     }
 
-    /// Returns the databases in `named`. Without it, returns those of the settings: Postgres if configured, files
-    /// otherwise.
+    /// Returns the databases in the directory `named`. If no directory is given, returns the databases of the settings:
+    /// Postgres if it is configured, otherwise the files.
     fn open_source(&self, named: Option<PathBuf>) -> anyhow::Result<DatabaseSource> {
         if named.is_none()
             && let Some(place) = app::find_source(&workflows::load_settings(&self.config)?)?
@@ -157,7 +157,7 @@ impl ConfigFlag {
     }
 }
 
-/// Parses the command line and runs its command.
+/// Parses the command line and runs the command that it names.
 pub fn main() -> ExitCode {
     // The sandbox re-executes this binary as its inner stage. Must run before any thread starts, so restrictions apply
     // to the whole process.
@@ -224,7 +224,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Returns the clap command, for tests that check it without running it.
+/// Returns the clap command, so that tests can check its definition without running a command.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -254,7 +254,7 @@ fn log_to_stderr(cli: &Cli) {
     }
 }
 
-/// Explains why GitHub does not accept us as the configured App, with the fix.
+/// Returns a message that explains why GitHub does not accept us as the configured App, and how to fix the problem.
 fn wrong_app_message(settings: &Settings, fault: &GitHubApiError) -> String {
     let id = settings.app.id;
     let api = &settings.github.api_url;
@@ -274,16 +274,17 @@ fn wrong_app_message(settings: &Settings, fault: &GitHubApiError) -> String {
     }
 }
 
-/// Prints a usage error that clap's own rules cannot express; returns exit code 2.
+/// Prints a usage error that clap's own rules cannot express. Returns exit code 2.
 fn report_usage_error(message: impl Display) -> ExitCode {
     let _ = Cli::command().error(ErrorKind::ValueValidation, message).print();
     ExitCode::from(2)
 }
 
-/// Exit code after Ctrl-C, as shells report SIGINT.
+/// Exit code after Ctrl-C; shells use the same code for SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Parses a path and makes it absolute at once, so later code does not depend on the working directory.
+/// Returns a parser that makes a path absolute immediately, so that later code does not depend on the working
+/// directory.
 fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>)
 }
@@ -294,7 +295,7 @@ fn sandbox_level<const MANY: usize>(levels: [Level; MANY]) -> impl TypedValuePar
         .try_map(move |name| named(name).ok_or("no such level"))
 }
 
-/// Creates or reuses a directory. It must be new, be empty, or contain the file `mark` from an earlier use. Returns an
+/// Creates the directory, or reuses it if it is empty or contains the file `mark` from an earlier use. Returns an
 /// exclusive lock on the directory.
 fn claim_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
     let shown = directory.display();
@@ -322,7 +323,7 @@ fn claim_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
     Ok(lock)
 }
 
-/// Fails if `data` holds no databases. Commands that only read must not create them.
+/// Fails if `data` contains no databases, because commands that only read must not create databases.
 fn require_data(data: &Path) -> anyhow::Result<()> {
     if data.join("main.db").exists() {
         return Ok(());
@@ -341,7 +342,8 @@ fn require_data(data: &Path) -> anyhow::Result<()> {
     ))
 }
 
-/// Maximum width to which cells are padded, so that one long cell does not move the other columns off screen.
+/// Maximum width to which table cells are padded. The limit prevents one long cell from moving the other columns off
+/// the screen.
 const WIDEST_COLUMN: usize = 60;
 
 /// Formats rows as a table with aligned columns.
@@ -358,7 +360,7 @@ fn align_columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Prints one line to stdout. Errors are ignored, because a closed pipe is not a failure of the command.
+/// Prints one line to stdout. Errors are ignored, because a closed pipe does not mean that the command failed.
 fn print_line(line: impl Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }

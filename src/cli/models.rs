@@ -1,4 +1,4 @@
-//! `countersign models`: models you can name in the settings, their prices, and names that stand for them.
+//! `countersign models`: lists the models that settings can name, their prices, and the names that stand for models.
 
 use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
@@ -28,8 +28,8 @@ use crate::{
 ///   max_output = 8192
 ///   price = { input = 0, output = 0 }   # optional; dollars per million tokens
 ///
-/// Below them come the names that stand for one or more models: capabilities, roles, presets and
-/// pools, with the reason why a pool member is skipped.
+/// The models are followed by the names that stand for one or more models: capabilities, roles,
+/// presets and pools. For a pool member that is skipped, the reason is shown.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct ModelsCommand {
@@ -70,8 +70,9 @@ impl ModelsCommand {
     }
 }
 
-/// Returns a row for each name that stands for models: the name, a model, and why that model cannot be used. Adds each
-/// provider's missing requirement to `lacking`, so that it is printed once.
+/// Returns the rows for all names that stand for models. Each row contains the name, a model, and the reason why the
+/// model cannot be used. Adds the missing requirement of each provider to `lacking`, so that the requirement is printed
+/// only once.
 fn name_rows(
     names: &Names,
     providers: &ModelProviders,
@@ -109,7 +110,7 @@ fn name_rows(
     rows
 }
 
-/// Returns facts that have no column: price changes, the end date, the successor.
+/// Returns the facts about a model that have no column of their own: price changes, the end date and the successor.
 fn remarks(model: &Model, now: Timestamp) -> String {
     let tiers =
         model.prices.iter().filter(|price| price.above > 0 || price.from.is_some_and(|from| from > now));

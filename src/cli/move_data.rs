@@ -1,4 +1,4 @@
-//! `countersign move`: copy databases from files into Postgres.
+//! `countersign move`: copies databases from files into Postgres.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -13,12 +13,12 @@ use crate::{
     workflows,
 };
 
-/// Copy a data directory's databases into the Postgres of the settings.
+/// Copy a data directory's databases into the Postgres database of the settings.
 ///
-/// Stop the server first. The Postgres database must be empty. All data goes in one transaction, and is read back and
-/// compared before the commit, so you can start an interrupted move again. DIR is upgraded to this version, and is then
-/// marked so that no server opens it again. Not moved: mirrors of repositories (fetched again), archives (they stay
-/// readable in DIR), and the models' logins (copy their directories, or log in again).
+/// Stop the server first. The Postgres database must be empty. All data is copied in one transaction, and is read back
+/// and compared before the commit, so you can repeat an interrupted move. DIR is upgraded to this version, and is
+/// marked after the move so that no server opens it again. Not moved: mirrors of repositories (fetched again), archives
+/// (they stay readable in DIR), and the models' logins (copy their directories, or log in again).
 #[derive(clap::Args)]
 pub(super) struct MoveCommand {
     /// Data directory that the server has used so far.

@@ -1,4 +1,4 @@
-//! `countersign open`: a link that opens the operator's pages.
+//! `countersign open`: prints a link that opens the operator's pages.
 
 use std::process::ExitCode;
 
@@ -10,17 +10,17 @@ use crate::{
 
 /// Print a link to the pages of a running server.
 ///
-/// The first browser that opens it within ten minutes may read the pages until its session ends or is revoked. The
-/// server stores only a hash of the link and of the session.
+/// The link works once, within ten minutes. The browser that opens it may read the pages until its session ends or is
+/// revoked. The server stores only a hash of the link and a hash of the session.
 #[derive(clap::Args)]
 pub(super) struct OpenCommand {
-    /// Also allow retrying runs, pausing and resuming, and retrying deliveries.
+    /// Also allow the session to retry runs, pause and resume, and retry deliveries.
     #[arg(long)]
     act: bool,
     /// Length of the session in hours.
     #[arg(long, value_name = "HOURS", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=720))]
     hours: u32,
-    /// Revoke every link and session, and print no new link.
+    /// Revoke every link and every session, and print no new link.
     #[arg(long, conflicts_with_all = ["act", "hours"])]
     revoke: bool,
     #[command(flatten)]

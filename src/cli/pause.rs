@@ -9,13 +9,13 @@ use crate::{
     workflows,
 };
 
-/// Stop starting new steps, for one repository or all.
+/// Stop starting new steps, for one repository or for all.
 ///
-/// Comments are still accepted and acknowledged, and running steps finish. A pause survives restarts; `countersign
-/// resume` ends it, and every run continues where it stopped.
+/// Comments are still accepted and acknowledged, and running steps finish. A pause survives restarts. `countersign
+/// resume` ends the pause, and every run then continues where it stopped.
 #[derive(clap::Args)]
 pub(super) struct PauseCommand {
-    /// Only this repository, as OWNER/REPO.
+    /// Pause only this repository, given as OWNER/REPO.
     #[arg(value_name = "OWNER/REPO")]
     repository: Option<RepoName>,
     #[command(flatten)]
@@ -24,11 +24,11 @@ pub(super) struct PauseCommand {
 
 /// End a pause.
 ///
-/// A repository that was paused separately stays paused until you name it here. While the whole server is paused, no
-/// run continues.
+/// A repository that was paused by name stays paused until you name it here. While the whole server is paused, no run
+/// continues, not even in a repository that you name.
 #[derive(clap::Args)]
 pub(super) struct ResumeCommand {
-    /// Only this repository, as OWNER/REPO.
+    /// Resume only this repository, given as OWNER/REPO.
     #[arg(value_name = "OWNER/REPO")]
     repository: Option<RepoName>,
     #[command(flatten)]
@@ -37,11 +37,12 @@ pub(super) struct ResumeCommand {
 
 /// Retry a run that failed or is parked.
 ///
-/// The run continues at the step where it failed and keeps all earlier results; model calls that were paid for are not
-/// repeated. Use it once the cause is fixed: a key, a quota, a full disk, a newer version.
+/// The run continues at the step where it failed and keeps all earlier results, so model calls that were paid for are
+/// not repeated. Use this command after you have fixed the cause, for example a wrong key, an exhausted quota, a full
+/// disk or an outdated version.
 #[derive(clap::Args)]
 pub(super) struct RetryCommand {
-    /// Run id, for example 8123-4; the run's comments and `countersign runs --all` show it.
+    /// Run ID, for example 8123-4, as shown by the run's comments and by `countersign runs --all`.
     #[arg(value_name = "RUN")]
     run: RunId,
     #[command(flatten)]

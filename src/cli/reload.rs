@@ -1,4 +1,4 @@
-//! `countersign reload`: load new secrets into a running server.
+//! `countersign reload`: loads new secrets into a running server.
 
 use std::process::ExitCode;
 
@@ -9,9 +9,9 @@ use crate::workflows;
 
 /// Make the running server read its secrets again: the webhook secret, the App's private key and the models' keys.
 ///
-/// Runs continue meanwhile. Everything is checked before anything is replaced. If a file cannot be read, is readable by
-/// other users, or has no key of this App, the server keeps its current secrets and this command prints the reason. The
-/// command also names other settings that changed, which need a restart.
+/// Runs continue during the reload. All files are checked before anything is replaced. If a file cannot be read, is
+/// readable by other users, or contains no key of this App, the server keeps its current secrets and this command
+/// prints the reason. The command also lists other settings that have changed and need a restart.
 #[derive(clap::Args)]
 pub(super) struct ReloadCommand {
     #[command(flatten)]

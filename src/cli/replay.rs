@@ -1,4 +1,4 @@
-//! `countersign replay`: list a folder of recorded responses and check that they can be replayed.
+//! `countersign replay`: lists a folder of recorded responses and checks that they can be replayed.
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! `countersign routes`: list the routing decisions for free-text requests.
+//! `countersign routes`: lists the routing decisions for free-text requests.
 
 use std::process::ExitCode;
 
@@ -14,12 +14,13 @@ use crate::{
 
 /// List how free-text requests were routed, with the costs and how often people changed the result.
 ///
-/// Read-only; works while a server runs. LED TO is the result: begin (a run started), probably (started, with a command
-/// to undo it), offer (people chose), answer (a question was answered), decline. CHANGED counts runs that people
-/// stopped, or replaced by another workflow before the end, within a day. With --json, amounts are whole micro-dollars.
+/// Read-only; works while a server runs. LED TO is the result: begin (a run was started), probably (a run was started,
+/// and a command to undo this was shown), offer (people were offered a choice), answer (a question was answered),
+/// decline (the request was declined). CHANGED counts the runs that people stopped, or replaced by another workflow
+/// before their end, within a day. With --json, amounts are whole micro-dollars.
 #[derive(clap::Args)]
 pub(super) struct RoutesCommand {
-    /// Only requests in this repository.
+    /// List only requests in this repository.
     #[arg(value_name = "OWNER/REPO")]
     repo: Option<RepoName>,
     /// Print JSON instead of a table.
@@ -47,7 +48,7 @@ impl RoutesCommand {
     }
 }
 
-/// Reads the routed requests of one repository or of all, oldest first.
+/// Returns the routed requests of one repository or of all repositories, oldest first.
 fn read_routes(
     place: &DatabaseSource,
     only: Option<&RepoName>,
@@ -66,7 +67,7 @@ fn read_routes(
     Ok(lines)
 }
 
-/// Returns an alert for each cost limit that recent requests exceeded.
+/// Returns one alert for each cost limit that recent requests have exceeded.
 pub(super) fn cost_alerts(place: &DatabaseSource) -> anyhow::Result<Vec<String>> {
     Ok(RouteTotals::from_lines(&read_routes(place, None)?).alerts().into_iter().map(alert_sentence).collect())
 }
@@ -81,10 +82,10 @@ struct RouteTotals {
     by_words: usize,
     begun: usize,
     changed: usize,
-    /// Mean cost in micro-dollars of the last requests that called a model.
+    /// Mean cost, in micro-dollars, of the most recent requests that called a model.
     mean: u64,
     dearest: u64,
-    /// 95th percentile (nearest rank) of the time to answer, over requests that called a model.
+    /// 95th percentile (nearest rank) of the answer time in milliseconds, over the requests that called a model.
     p95_ms: u64,
 }
 

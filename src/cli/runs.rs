@@ -1,4 +1,4 @@
-//! `countersign runs`: list runs and what each waits for.
+//! `countersign runs`: lists runs and what each run waits for.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -15,16 +15,17 @@ use crate::{
     workflows,
 };
 
-/// List runs: the current step and its start, what each run waits for and where, and the run's GitHub API calls.
+/// List runs. For each run, shows the current step and when the step started, what the run waits for and where, and the
+/// run's GitHub API calls.
 ///
-/// Reads through the running server, or from the data directory if no server runs. CALLS shows requests to GitHub's API
-/// so far / how many of them were writes.
+/// Reads through the running server, or from the data directory if no server runs. CALLS shows the number of requests
+/// to GitHub's API so far, a slash, and the number of writes among them.
 #[derive(clap::Args)]
 pub(super) struct RunsCommand {
-    /// Only runs of this repository.
+    /// List only runs of this repository.
     #[arg(long, value_name = "OWNER/REPO")]
     repo: Option<RepoName>,
-    /// Also runs that are done, failed or stopped.
+    /// Also list runs that are done, failed or stopped.
     #[arg(long)]
     all: bool,
     /// Print a JSON array instead of a table.
@@ -90,7 +91,7 @@ async fn read_runs(
     Ok(control::summarize_runs(&store, &views, &settings.github.web_url).await?)
 }
 
-/// Builds the table. The reason is the last column because its length is not limited.
+/// Builds the table. The reason comes in the last column because its length is not limited.
 fn table(lines: &[RunListItem]) -> Vec<String> {
     let head = ["RUN", "REPOSITORY", "ISSUE", "WORKFLOW", "STEP", "STATUS", "SINCE", "CALLS", "WHERE", "WHY"];
     let rows: Vec<[String; 10]> = std::iter::once(head.map(str::to_owned))

@@ -1,4 +1,4 @@
-//! `countersign sandbox`: run one command isolated from the rest of this machine.
+//! `countersign sandbox`: runs one command isolated from the rest of this machine.
 
 use std::{
     ffi::OsString,
@@ -22,22 +22,24 @@ use crate::{
 
 /// Run an untrusted command isolated from the rest of this machine.
 ///
-/// It works in an empty directory that is removed afterwards, or in the first --rw directory. It sees the system's
-/// programs and libraries and the --ro and --rw paths, and nothing else: none of your files, no environment, no network
-/// except its own. All processes it starts are killed when it exits. Under root, the command runs as another user,
-/// which owns the --rw directories until the command exits; so these may contain only files of root.
+/// The command works in the first --rw directory, or without --rw in an empty directory that is removed afterwards. It
+/// can see only the system's programs and libraries and the --ro and --rw paths. It has no access to your other files,
+/// your environment variables or the network, except for its own loopback and the --host hosts. All processes that it
+/// starts are killed when it exits. If you are root, the command runs as another user, which owns the --rw directories
+/// until the command exits. These directories may therefore contain only files of root.
 ///
-/// Exit code: the command's own; 128 plus the signal number; 124 if it hit a limit; 125 if it was not run.
+/// Exit code: the command's own; 128 plus the signal number; 124 if the command hit a limit; 125 if the command was not
+/// run.
 #[derive(clap::Args)]
 pub(super) struct SandboxRunCommand {
-    /// Directory the command may write to.
+    /// Directory that the command may write to.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     rw: Vec<PathBuf>,
-    /// File or directory the command may read.
+    /// File or directory that the command may read.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     ro: Vec<PathBuf>,
-    /// Host the command may reach by HTTPS, through our proxy: a name or an address, with a port if not 443, or a
-    /// network.
+    /// Host that the command may reach by HTTPS through our proxy. Give a name, an address or a network; add the port
+    /// if it is not 443.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
     /// Time limit in seconds.
@@ -46,24 +48,25 @@ pub(super) struct SandboxRunCommand {
     /// Memory limit in megabytes, for the command and everything it starts.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     memory: u64,
-    /// Maximum number of processes.
+    /// Maximum number of processes that the command may have.
     #[arg(long, value_name = "NUMBER", default_value_t = 512)]
     processes: u64,
-    /// Maximum growth of its directories in megabytes.
+    /// Maximum number of megabytes by which the command's directories may grow.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     disk: u64,
-    /// Maximum number of files by which its directories may grow.
+    /// Maximum number of files by which the command's directories may grow.
     #[arg(long, value_name = "NUMBER", default_value_t = 200_000)]
     files: u64,
-    /// Use only this level; default: the strictest one that works here.
+    /// Use only this sandbox level; default: the strictest level that works on this machine.
     #[arg(long, value_parser = super::sandbox_level([Level::Full, Level::Basic]))]
     level: Option<Level>,
-    /// The command and its arguments.
+    /// Command to run, and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-/// Resolves a path and fails if it contains a link. Another user could replace the link to redirect the path.
+/// Resolves a path. Fails if the path contains a link, because another user could replace the link to redirect the
+/// path.
 fn resolve_without_links(path: &Path) -> anyhow::Result<PathBuf> {
     let real = path.canonicalize().with_context(|| path.display().to_string())?;
     let named: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();

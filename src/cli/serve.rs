@@ -1,4 +1,4 @@
-//! `countersign serve`: the server.
+//! `countersign serve`: runs the server.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -20,15 +20,15 @@ use crate::{
 
 /// Receive webhooks and run workflows until stopped.
 ///
-/// After SIGTERM or Ctrl-C the server starts no new work and waits for model calls in flight, because they are paid
-/// for. A second signal parks their runs at once. Either way the next start continues from the last checkpoint. SIGHUP
-/// does the same as `countersign reload`.
+/// After SIGTERM or Ctrl-C the server starts no new work and waits for model calls in flight, because these calls are
+/// already paid for. A second signal parks the runs of these calls at once. In both cases, the next start continues
+/// from the last checkpoint. SIGHUP has the same effect as `countersign reload`.
 #[derive(clap::Args)]
 pub(super) struct ServeCommand {
     #[command(flatten)]
     config: ConfigFlag,
-    /// Also take deliveries from a smee-compatible relay. The value is the address of its channel, which must be the
-    /// App's webhook address. The relay's operator can read all deliveries.
+    /// Also take deliveries from a smee-compatible relay. The value is the address of the relay's channel, which must
+    /// also be the App's webhook address. The relay's operator can read all deliveries.
     #[arg(long, value_name = "URL")]
     relay: Option<Url>,
 }
@@ -87,8 +87,8 @@ impl ServeCommand {
     }
 }
 
-/// Checks the App id, key and clock at start, because a wrong one would make every delivery fail later. Only logs a
-/// temporary GitHub failure.
+/// Checks the App ID, the key and the clock at startup, because every delivery would fail later if one of them were
+/// wrong. A temporary failure of GitHub is only logged.
 async fn check_identity(app: &Application) -> anyhow::Result<()> {
     match app.github.app().await {
         Ok(_) => Ok(()),
@@ -103,7 +103,8 @@ async fn check_identity(app: &Application) -> anyhow::Result<()> {
     }
 }
 
-/// Reloads secrets and the reviewer on each SIGHUP, like `countersign reload`. Service managers reload by SIGHUP.
+/// Reloads secrets and the reviewer on each SIGHUP, like `countersign reload`. SIGHUP is supported because service
+/// managers use it for reloads.
 async fn reload_on_hangup(mut hangups: Signal, app: &Application) {
     while hangups.recv().await.is_some() {
         match app.reload().await {
@@ -113,7 +114,7 @@ async fn reload_on_hangup(mut hangups: Signal, app: &Application) {
     }
 }
 
-/// Cancels `stop` at the first SIGTERM or SIGINT and `park` at the second.
+/// Cancels `stop` at the first SIGTERM or SIGINT, and `park` at the second.
 pub(super) fn on_signals(
     stop: CancellationToken,
     park: CancellationToken,

@@ -1,4 +1,4 @@
-//! `countersign setup`: register the App with GitHub's manifest flow and write the settings and secrets.
+//! `countersign setup`: registers the App with GitHub's manifest flow, and writes the settings and secrets.
 
 use std::{
     fs,
@@ -37,14 +37,16 @@ use crate::{
     workflows,
 };
 
-/// Interval at which setup asks GitHub whether the new App is installed; short, because someone waits in the browser.
+/// Interval at which setup asks GitHub whether the new App has been installed. The interval is short because a person
+/// waits in the browser.
 const INSTALL_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Register the App on GitHub and write its settings.
 ///
 /// Opens a page on this machine with one button that takes you to GitHub. GitHub asks for your consent and sends you
 /// back. Setup then writes countersign.toml, the private key, and a .env with the webhook secret; only your user can
-/// read the key and the .env. It waits until you have installed the App, and puts that installation on the allow-list.
+/// read the key and the .env. Finally, setup waits until you have installed the App, and adds the installation to the
+/// allow list.
 #[derive(clap::Args)]
 pub(super) struct SetupCommand {
     #[command(flatten)]
@@ -52,24 +54,26 @@ pub(super) struct SetupCommand {
     /// GitHub's address: github.com, your GitHub Enterprise Server, or a localhub.
     #[arg(long, value_name = "URL", default_value = "https://github.com")]
     pub(super) github: Url,
-    /// Public address of this server's /webhook, where GitHub sends deliveries. Required unless GitHub is a localhub.
+    /// Public address of this server's /webhook, to which GitHub sends deliveries. Required unless GitHub is a
+    /// localhub.
     #[arg(long, value_name = "URL")]
     pub(super) webhook_url: Option<Url>,
-    /// The App's name; on github.com it must be unique.
+    /// Name of the App, which must be unique on github.com.
     #[arg(long, default_value = "countersign")]
     pub(super) name: String,
     /// Register the App for this organisation instead of for yourself.
     #[arg(long, value_name = "ORGANISATION")]
     pub(super) organization: Option<String>,
-    /// Port of the setup page, on loopback; 0 picks a free one.
+    /// Port of the setup page on the loopback interface; 0 picks a free port.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(super) port: u16,
-    /// Whether the webhook address is a relay's. Then it does not determine where `serve` listens.
+    /// Whether the webhook address belongs to a relay. In that case the address does not determine where `serve`
+    /// listens.
     #[arg(skip)]
     pub(super) relayed: bool,
 }
 
-/// Default listen address of `serve`, and the webhook address that belongs to it.
+/// Default listen address of `serve`. The webhook address `LOCAL_WEBHOOK` belongs to this listen address.
 const LOCAL_LISTEN: &str = "127.0.0.1:8008";
 pub(super) const LOCAL_WEBHOOK: &str = "http://127.0.0.1:8008/webhook";
 
@@ -178,7 +182,7 @@ impl SetupCommand {
     }
 }
 
-/// Finishes the registration after the user's consent: exchanges the code, writes the files, waits for the
+/// Finishes the registration after the user's consent: exchanges the code, writes the files and waits for the
 /// installation.
 async fn finish_registration(
     files: &SetupFiles,
@@ -225,11 +229,11 @@ async fn exchange_code(files: &SetupFiles, github: &GitHubSettings, code: &str) 
     Ok(app)
 }
 
-/// Allow-list line of new settings, replaced once the App is installed.
+/// Allow-list line in new settings, which is replaced once the App is installed.
 const EMPTY_ALLOW_LIST: &str = "allow = []";
 
-/// Waits until the App is installed and puts that installation on the allow-list. Polls GitHub instead of using a
-/// redirect URL, which would remain in the App's settings and lead nowhere after setup.
+/// Waits until the App is installed, and adds the installation to the allow list. Polls GitHub instead of using a
+/// redirect URL. A redirect URL would stay in the App's settings and lead nowhere after setup.
 pub(super) async fn allow_installation(config: &Path, from: Option<String>) -> anyhow::Result<()> {
     let settings = workflows::load_settings(config)?;
     let path = &settings.app.private_key_file;
@@ -277,7 +281,8 @@ struct SetupPage {
     codes_sender: mpsc::Sender<ManifestCode>,
 }
 
-/// Code from GitHub's redirect. `reply` takes the App's installation URL, or an error, for the browser's page.
+/// Code from GitHub's redirect. The channel `reply` accepts the App's installation URL or an error, either of which is
+/// then shown in the browser.
 struct ManifestCode {
     code: String,
     reply: oneshot::Sender<Result<String, String>>,
@@ -345,8 +350,8 @@ fn page(status: StatusCode, body: &str) -> Response {
     (status, [(header::CONTENT_SECURITY_POLICY, policy)], Html(html)).into_response()
 }
 
-/// Returns the problem of a webhook address and its fix: GitHub cannot reach it, or should not use it. `None` if the
-/// address is fine.
+/// Returns a description of the problem with a webhook address, and its fix: GitHub cannot reach the address or should
+/// not use it. Returns `None` if the address is valid.
 pub(super) fn webhook_problem(webhook: &Url, github: &Url) -> Option<&'static str> {
     match (is_loopback(webhook), is_loopback(github)) {
         (true, false) => Some("is a loopback address; write the address where GitHub reaches this server"),
@@ -363,8 +368,8 @@ pub(super) fn webhook_problem(webhook: &Url, github: &Url) -> Option<&'static st
     }
 }
 
-/// Returns the address on which `serve` should listen: the webhook's port if the webhook is on this machine, else the
-/// default.
+/// Returns the address on which `serve` should listen. If the webhook address is on this machine, uses its port;
+/// otherwise returns the default address.
 fn listen_address(webhook: &Url) -> String {
     match webhook.port_or_known_default() {
         Some(port) if is_loopback(webhook) => format!("127.0.0.1:{port}"),
@@ -372,7 +377,8 @@ fn listen_address(webhook: &Url) -> String {
     }
 }
 
-/// Returns the webhook's origin as the server's own address; the App's page links to it.
+/// Returns the origin of the webhook address, which is used as the server's own address. The App's page on GitHub links
+/// to it.
 fn origin(webhook: &Url) -> String {
     webhook.join("/").map_or_else(|_| webhook.to_string(), String::from)
 }
@@ -452,7 +458,7 @@ impl SetupFiles {
 
 const WEBHOOK_SECRET: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 
-/// Writes a secret to `.env`. Replaces the variable's line if there is one, and keeps all other lines.
+/// Writes a secret to `.env`. Replaces the line of the variable if the line exists, and keeps all other lines.
 pub(super) fn add_secret(env: &Path, name: &str, secret: &SecretString) -> anyhow::Result<()> {
     let text = read_secrets(env)?;
     let others = text.lines().filter(|line| variable_name(line) != name);
@@ -461,7 +467,7 @@ pub(super) fn add_secret(env: &Path, name: &str, secret: &SecretString) -> anyho
     write_secret(env, &text)
 }
 
-/// Reads `.env`, or returns the header of a new one.
+/// Returns the text of `.env`, or the header of a new `.env` if the file does not exist.
 fn read_secrets(env: &Path) -> anyhow::Result<String> {
     match fs::read_to_string(env) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -473,12 +479,12 @@ fn read_secrets(env: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Returns the variable name before a line's `=`.
+/// Returns the variable name, which is the part of a line before `=`.
 fn variable_name(line: &str) -> &str {
     line.trim().trim_start_matches("export ").split('=').next().unwrap_or_default().trim()
 }
 
-/// Writes a file that only its owner can read; replaces an existing file or link.
+/// Writes a file that only its owner can read. Replaces an existing file or link.
 pub(super) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     let cannot = || format!("{} cannot be written", path.display());
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! `countersign simulate`: preview the effect of a label or a comment.
+//! `countersign simulate`: previews the effect of a label or a comment.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -27,11 +27,11 @@ use crate::{
 
 /// Show what a label or a comment on an issue would do, without doing it.
 ///
-/// GitHub is only read, no model is called, and the data directory does not change: decisions run on a temporary copy of
-/// the databases. Works while the server runs. Prints whether the installation is allowed, what the person may do there,
-/// which run would start or which gate would take the answer, and what would be posted on GitHub. If a run would start,
-/// also prints its models, the repository context they would see, the estimated cost of the first draft, and the remaining
-/// budget.
+/// The command only reads from GitHub, calls no model, and does not change the data directory, because decisions are
+/// made on a temporary copy of the databases. Works while the server runs. Prints whether the installation is allowed,
+/// what the person may do there, which run would start or which gate would take the answer, and what would be posted on
+/// GitHub. If a run would start, also prints the run's models, the repository context that they would see, the
+/// estimated cost of the first draft, and the remaining budget.
 #[derive(clap::Args)]
 pub(super) struct SimulateCommand {
     #[command(flatten)]
@@ -40,19 +40,19 @@ pub(super) struct SimulateCommand {
     config: ConfigFlag,
 }
 
-/// A simulated event: repository, issue, event and person.
+/// A simulated event: the repository, the issue, the action and the person.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SimulationRequest {
-    /// The repository.
+    /// Repository in which the event is simulated.
     #[arg(long, value_name = "OWNER/REPO")]
     pub repo: RepoName,
-    /// Number of the issue, or of its pull request.
+    /// Number of the issue, or of the issue's pull request.
     #[arg(long, value_name = "N")]
     pub issue: u64,
     /// Event: `label:NAME` or `comment:TEXT`.
     #[arg(long, value_name = "EVENT", value_parser = event, default_value = "label:countersign:lld")]
     pub event: SimulatedAction,
-    /// Login of the person; default: the issue's author.
+    /// Login of the person who causes the event; default: the issue's author.
     #[arg(long = "as", value_name = "LOGIN")]
     pub by: Option<String>,
 }
@@ -82,7 +82,8 @@ impl SimulateCommand {
 /// Simulates the event on a copy of the data. Returns the lines of the report.
 ///
 /// # Errors
-/// The data cannot be read, GitHub does not answer, or the repository, issue or person does not exist.
+/// Returns an error if the data cannot be read, if GitHub does not answer, or if the repository, issue or person does
+/// not exist.
 pub async fn simulate_event(
     mut settings: Settings,
     clock: SharedClock,
@@ -120,7 +121,7 @@ pub async fn simulate_event(
     Ok(lines)
 }
 
-/// Finds the installation and reference of a repository by its current name on GitHub.
+/// Looks up a repository by its current name on GitHub. Returns the repository's installation and its reference.
 async fn find_repository(app: &Application, name: &RepoName) -> anyhow::Result<(InstallationId, RepoRef)> {
     for installation in app.github.installations().await?.into_iter().filter(|found| !found.suspended) {
         let mut repositories = app.github.repositories(installation.id).await?.into_iter();
@@ -131,7 +132,7 @@ async fn find_repository(app: &Application, name: &RepoName) -> anyhow::Result<(
     Err(anyhow!("the App is not installed on {name}, or is suspended there; install it, or correct --repo"))
 }
 
-/// Describes the run that the event would start: models, context, estimated cost, caps.
+/// Describes the run that the event would start: its models, context, estimated cost and budgets.
 async fn describe_started_run(
     app: &Application,
     run: &RunView,
@@ -186,8 +187,8 @@ async fn run_context(
     Ok(codebase::gather_context(index, &snapshot, request).await?)
 }
 
-/// Estimates the cost of the first draft. The real cost can be higher, because our own prompt text is not included and
-/// services count tokens differently.
+/// Estimates the cost of the first draft. The real cost can be higher, because the estimate excludes our own prompt
+/// text and because services count tokens differently.
 fn estimate_first_call(
     app: &Application,
     drafter: &str,
@@ -236,8 +237,8 @@ fn estimate_first_call(
     Ok((line, most))
 }
 
-/// Describes the spending so far against the caps that runs share. Also says if the estimated cost exceeds what
-/// remains.
+/// Describes the amounts spent so far and the budgets that all runs share. Also says so if the estimated cost exceeds
+/// the remaining amount.
 async fn describe_cap_room(
     app: &Application,
     run: &RunView,

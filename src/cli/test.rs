@@ -1,4 +1,4 @@
-//! `countersign test`: run a repository's own tests in the sandbox.
+//! `countersign test`: runs a repository's own tests in the sandbox.
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -14,46 +14,49 @@ use crate::{
     sandbox::{Level, Sandbox, SandboxError},
 };
 
-/// Maximum lines of a test's message in the table. `--json` prints the full message.
+/// Maximum number of lines that the table shows of a test's message. `--json` prints the full message.
 const SHOWN_LINES: usize = 6;
 
 /// Run a repository's own tests in the sandbox.
 ///
-/// Takes one commit of a repository on this machine: no uncommitted files, and none of the server's settings. The files
-/// are written to a temporary directory, and the tests run there without network: by cargo, go, pytest or node, chosen
-/// by the manifest at the root (or the topmost one), or by the command in its .github/countersign.toml. Dependencies
-/// come from the repository (vendored code, node_modules), from this machine (cargo's cache, Go's cache, packages
-/// installed next to pytest), or are fetched beforehand from the --host hosts: only what Cargo.lock, package-lock.json,
-/// go.sum or requirements with hashes name, by a command that sees only these files and also runs in the sandbox.
+/// Takes one commit of a repository on this machine; uncommitted files and the server's settings are not used. The
+/// files are written to a temporary directory, and the tests run there without network. The tests are run by cargo, go,
+/// pytest or node, chosen by the manifest at the root (or the topmost manifest), or by the command in the repository's
+/// .github/countersign.toml.
+///
+/// Dependencies come from the repository (vendored code, node_modules) or from this machine (cargo's cache, Go's cache,
+/// packages installed next to pytest). All others are fetched beforehand from the --host hosts, but only those named in
+/// Cargo.lock, package-lock.json, go.sum or requirements with hashes. The command that fetches them also runs in the
+/// sandbox and sees only these files.
 ///
 /// Exit code: 0 if all tests passed or were skipped, 1 otherwise.
 #[derive(clap::Args)]
 pub(super) struct TestCommand {
-    /// A work tree or a bare repository.
+    /// Path of a work tree or of a bare repository.
     #[arg(long, value_name = "PATH", default_value = ".")]
     repo: PathBuf,
     /// Commit: a branch, a tag or a hash.
     #[arg(long, value_name = "REV", default_value = "HEAD")]
     rev: String,
-    /// Run only this test, named as in the table.
+    /// Run only this test, with its name as shown in the table.
     #[arg(long, value_name = "ID")]
     only: Option<String>,
-    /// Run the tests twice and list those with different outcomes.
+    /// Run the tests twice and list the tests whose outcomes differ.
     #[arg(long)]
     twice: bool,
     /// Time limit in seconds for all tests together.
     #[arg(long, value_name = "SECONDS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(10..=86_400))]
     time: u64,
-    /// Use only this sandbox level; default: the strictest one that works here. `none` is accepted only if neither
-    /// works; the tests can then read everything you can read.
+    /// Use only this sandbox level; default: the strictest level that works on this machine. `none` is accepted only if
+    /// neither sandbox level works; the tests can then read every file that you can read.
     #[arg(long, value_parser = super::sandbox_level([Level::Full, Level::Basic, Level::None]))]
     level: Option<Level>,
-    /// Host from which dependencies may be fetched by HTTPS: a name or an address, with a port if not 443, or a
-    /// network. Hosts that are needed but not named are listed.
+    /// Host from which dependencies may be fetched by HTTPS. Give a name, an address or a network; add the port if it
+    /// is not 443. Hosts that are needed but not given are listed.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
-    /// Folder whose files appear in the home directory of the command that fetches dependencies, for example an
-    /// `.npmrc` with a mirror's address.
+    /// Folder whose files appear in the home directory of the command that fetches dependencies. Such a file is, for
+    /// example, an `.npmrc` with a mirror's address.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     home: Option<PathBuf>,
     /// Directory where fetched dependencies are cached; default: below the user's cache directory.
@@ -124,7 +127,7 @@ fn default_cache() -> Option<PathBuf> {
     Some(caches.join("countersign/dependencies"))
 }
 
-/// Returns the ids of tests whose outcome differs between the two runs, or that ran in only one of them.
+/// Returns the IDs of the tests whose outcomes differ between the two runs, and of the tests that ran only once.
 fn differing_tests(first: &TestRun, second: &TestRun) -> Vec<String> {
     let outcomes = |tested: &TestRun| -> BTreeMap<String, TestOutcome> {
         tested.found.tests.iter().map(|test| (test.id.clone(), test.outcome)).collect()
@@ -137,7 +140,7 @@ fn differing_tests(first: &TestRun, second: &TestRun) -> Vec<String> {
     ids.into_iter().cloned().collect()
 }
 
-/// Formats the counts, then each test that did not pass.
+/// Formats the number of tests per outcome, and then each test that did not pass.
 fn table(tested: &TestRun) -> Vec<String> {
     let found = &tested.found;
     let folder =

@@ -1,18 +1,18 @@
-//! Chooses which pieces fit a token budget, and in which form.
+//! Chooses which pieces fit into a token budget, and the form in which each piece is shown.
 //!
 //! Each piece has several forms, longest first. Required pieces get tokens first: the shortest form of each, then
-//! longer ones up to their required form (`floor`). After that, the upgrade with the most value per token is applied
-//! repeatedly. An upgrade adds a new piece or replaces a chosen form by a longer one.
+//! longer forms up to the piece's required form (`floor`). After that, the upgrade with the most value per token is
+//! applied repeatedly. An upgrade adds a new piece, or replaces a chosen form by a longer form.
 //!
-//! The order of upgrades does not depend on the budget. So a larger budget keeps every choice up to the first upgrade
-//! that does not fit, and adds more. Later upgrades that fit use the remaining tokens; these may differ between
-//! budgets. Pure and deterministic.
+//! The order of upgrades does not depend on the budget. A larger budget therefore makes the same choices as a smaller
+//! one until it applies the first upgrade that exceeded the smaller budget. The remaining tokens are spent on later
+//! upgrades that still fit; these upgrades may differ between budgets. The functions are pure and deterministic.
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct BudgetItem {
     /// Cost and value of each form, longest first.
     pub(super) forms: Vec<FormCost>,
-    /// Index of the form that a required piece must reach; `None` if the piece is not required.
+    /// Index of the form that a required piece must at least reach; `None` if the piece is not required.
     pub(super) floor: Option<usize>,
 }
 
@@ -25,12 +25,12 @@ pub(super) struct FormCost {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct BudgetSelection {
-    /// Index of each piece's chosen form, in the order of the pieces. `None` if the piece does not fit.
+    /// Index of the chosen form of each piece, in the order of the pieces; `None` if the piece did not fit.
     pub(super) forms: Vec<Option<usize>>,
     pub(super) tokens: usize,
 }
 
-/// Chooses forms within the budget. Earlier pieces win ties.
+/// Chooses a form for each piece within the budget. On a tie, the earlier piece wins.
 pub(super) fn select_forms(pieces: &[BudgetItem], budget: usize) -> BudgetSelection {
     let mut chosen = BudgetSelection { forms: vec![None; pieces.len()], tokens: 0 };
     loop {
@@ -49,22 +49,23 @@ struct FormUpgrade {
     piece: usize,
     form: usize,
     tokens: usize,
-    /// Priority, lowest first: 0 for a required piece's first form, 1 for a longer required form, 2 for all other
-    /// upgrades.
+    /// Priority; lower values come first. 0 is the first form of a required piece, 1 a longer required form, and 2 any
+    /// other upgrade.
     turn: u8,
     density: f64,
 }
 
 impl FormUpgrade {
-    /// Compares by turn, then by density, highest first. On a tie the earlier upgrade in the list wins: the earlier
-    /// piece, and the shorter form of one piece.
+    /// Returns whether this upgrade comes before `other`: the lower turn comes first, then the higher density. Returns
+    /// false on a tie, so that the earlier upgrade in the list wins. The list is ordered by piece, and by form from
+    /// short to long.
     fn is_before(&self, other: &Self) -> bool {
         self.turn.cmp(&other.turn).then(other.density.total_cmp(&self.density)).is_lt()
     }
 }
 
 impl BudgetItem {
-    /// Returns an upgrade to each form longer than the current one, shortest first.
+    /// Returns one upgrade for each form that is longer than the current one, shortest first.
     fn upgrades(&self, at: usize, now: Option<usize>) -> impl Iterator<Item = FormUpgrade> {
         let before = now.map_or(FormCost::default(), |form| self.forms[form]);
         let last = now.unwrap_or(self.forms.len());

@@ -1,28 +1,29 @@
-//! Splits a text into pieces: one per function, and one per line outside functions.
+//! Splits a text into pieces: one piece per function, and one per line outside functions.
 
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{CodeItem, CodeItemKind, Language, summarize};
 
-/// A function, a container, or a single line of a text.
+/// A function, a container or a single line of a text.
 pub struct CodePiece<'t> {
-    /// Qualified name of a function, or of a container that the other version of the file lacks. `None` for a single
-    /// line.
+    /// Qualified name of a function, or of a container that the other version of the file does not contain. `None` for
+    /// a single line.
     pub name: Option<String>,
     pub text: &'t str,
-    /// Line range; the first line of the text is 0.
+    /// Range of lines, counted from 0.
     pub lines: Range<usize>,
 }
 
 impl CodePiece<'_> {
-    /// Returns a key that the same piece has in the other version: its name, or the text of a single line.
+    /// Returns a key that is the same for the matching piece in the other version of the file: the name, or the text of
+    /// a single line.
     pub fn key(&self) -> (bool, &str) {
         (self.name.is_some(), self.name.as_deref().unwrap_or(self.text))
     }
 }
 
-/// Splits two versions of a file into pieces. Returns `None` if the functions of either version cannot be told from
-/// other lines.
+/// Splits two versions of a file into pieces. Returns `None` if the functions of either version cannot be separated
+/// from the other lines.
 pub fn split_into_pieces(language: Language, texts: [&str; 2]) -> Option<[Vec<CodePiece<'_>>; 2]> {
     let summaries = texts.map(|text| summarize(language, text));
     if summaries.iter().any(|summary| summary.partial || summary.timed_out) {
@@ -58,7 +59,8 @@ fn is_function(item: &CodeItem) -> bool {
     matches!(item.kind, CodeItemKind::Function | CodeItemKind::Method)
 }
 
-/// Returns the item's name after the names of its containers. An extension block has no name, so its signature is used.
+/// Returns the names of the item's containers, followed by the item's own name. An extension block has no name, so its
+/// signature is used instead.
 fn qualified_name(item: &CodeItem, within: &str) -> String {
     let own = if item.kind == CodeItemKind::Extension { &item.signature } else { &item.name };
     format!("{within}/{own}")
@@ -73,7 +75,8 @@ fn collect_containers(items: &[CodeItem], within: &str, into: &mut BTreeSet<Stri
     }
 }
 
-/// Collects functions. A container that the other version lacks is collected as a whole.
+/// Collects the qualified names and line ranges of functions. A container that the other version does not contain is
+/// collected as a whole.
 fn collect_functions(
     items: &[CodeItem],
     within: &str,
@@ -107,7 +110,7 @@ fn cut_pieces(text: &str, named: Vec<(String, Range<usize>)>) -> Vec<CodePiece<'
     pieces
 }
 
-/// Whether a line is a comment in this language.
+/// Whether a line is a comment in the given language.
 pub fn is_comment(language: Language, line: &str) -> bool {
     use Language::{Bash, Makefile, Other, Php, Python, Ruby, Toml, Yaml};
     let line = line.trim();

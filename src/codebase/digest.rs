@@ -1,5 +1,5 @@
-//! Compact digest of one file, as stored in the analysis cache. The index of a large repository holds ten thousand
-//! digests.
+//! Compact digest of one file, as stored in the analysis cache. The format is compact because the index of a large
+//! repository contains ten thousand digests.
 
 use std::cmp::Ordering;
 
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use super::{Language, Summary, file_filter::ExclusionReason, summary, words};
 
-/// Version of the cached digests; digests of other versions are computed again. Change it whenever the same text yields
-/// another digest. A snapshot test in `summary` fails if this is forgotten.
+/// Version of the cached digests. Cached digests of other versions are ignored and computed again. Change the version
+/// whenever the same text would yield a different digest; a snapshot test in `summary` fails if you forget it.
 pub(super) const DIGEST_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-8");
 
-/// Digest of a file's content, independent of its path. Cached by content hash.
+/// Digest of a file's content. The digest does not depend on the file's path and is cached by content hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     summary: Summary,
-    /// Whether parsing timed out before the whole structure was read.
+    /// Whether parsing timed out before the whole structure had been read.
     timed_out: bool,
     words: SortedNames,
-    /// Occurrences of each word in `words`.
+    /// Number of occurrences of each word in `words`, in the same order.
     counts: Box<[u32]>,
     uses: SortedNames,
-    /// Sorted [`hash_name`] values of all names, in their original case.
+    /// Sorted hashes, computed by [`hash_name`], of all names in their original letter case.
     spelled: Box<[u32]>,
 }
 
-/// Sorted unique names in two allocations, instead of one per name.
+/// Sorted unique names that are stored in two allocations instead of one allocation per name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SortedNames {
     text: Box<str>,
     ends: Box<[u32]>,
 }
 
-/// Language and digest of a file's content, or the reason why a model is never shown it.
+/// Language and digest of a file's content, or the reason why a model is never shown the file.
 pub(super) type DigestResult = Result<(Language, Digest), ExclusionReason>;
 
 impl Digest {
@@ -42,7 +42,7 @@ impl Digest {
         Self { summary, timed_out, uses: SortedNames::new(&uses), ..Self::without_structure(text) }
     }
 
-    /// Builds a digest with words but without structure, when no parsing time remains.
+    /// Builds a digest that contains words but no structure. Used when no parsing time remains.
     pub(super) fn without_structure(text: &str) -> Self {
         let names = words::count_names(text);
         let (words, counts): (Vec<String>, Vec<u32>) = words::count_words(&names).into_iter().unzip();
@@ -56,23 +56,24 @@ impl Digest {
         &self.summary
     }
 
-    /// Returns whether parsing timed out before the whole structure was read.
+    /// Returns whether parsing timed out before the whole structure had been read.
     pub fn timed_out(&self) -> bool {
         self.timed_out
     }
 
-    /// Returns how often a word occurs in the text.
+    /// Returns the number of occurrences of a word in the text.
     pub fn count(&self, word: &str) -> u32 {
         self.words.find(word).and_then(|at| self.counts.get(at).copied()).unwrap_or(0)
     }
 
-    /// Names the file uses but does not define: called functions and mentioned types. Sorted and unique.
+    /// Returns the names that the file uses but does not define: called functions and mentioned types. The names are
+    /// sorted and unique.
     pub fn uses(&self) -> impl Iterator<Item = &str> {
         self.uses.iter()
     }
 
-    /// Returns whether the text contains this exact name. Never false for a name in the text; over ten thousand files,
-    /// about one absent name in a thousand is reported as present.
+    /// Returns whether the text contains this exact name. The result is never false for a name in the text, but it can
+    /// be wrongly true. Over ten thousand files, about one absent name in a thousand is reported as present.
     pub fn contains_name(&self, name: &str) -> bool {
         self.spelled.binary_search(&hash_name(name)).is_ok()
     }
@@ -112,7 +113,7 @@ impl SortedNames {
     }
 }
 
-/// Returns a hash of a name. It must be the same on all platforms and in all versions, because it is stored.
+/// Returns a hash of a name. The hash must be the same on all platforms and in all versions, because it is stored.
 fn hash_name(name: &str) -> u32 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

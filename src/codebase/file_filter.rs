@@ -1,7 +1,7 @@
 //! Decides which files of a commit a model may see, by path, kind, size, `.gitattributes` and content.
 //!
-//! Tracked files that `.gitignore` matches are not excluded, because someone added them on purpose. Generated and
-//! vendored files are excluded by name, folder or content, unless an attribute says otherwise
+//! Tracked files that match `.gitignore` are not excluded, because a person added them on purpose. Generated and
+//! vendored files are recognized by name, folder or content and are excluded, unless an attribute says otherwise
 //! (`linguist-generated=false`, `-linguist-vendored`).
 
 use std::{collections::BTreeSet, fmt};
@@ -14,15 +14,15 @@ use crate::{
     git::{EntryMode, GitAttributes},
 };
 
-/// Attributes that mark a file as generated or vendored (GitHub), or as binary (git: `-diff`).
+/// Attributes that mark a file as generated or vendored (used by GitHub), or as binary (git's `-diff`).
 pub(super) const ATTRIBUTES: [&str; 3] = ["linguist-generated", "linguist-vendored", "diff"];
 
-/// Minimum bytes of a text that can count as minified.
+/// Minimum size, in bytes, of a text that can be classified as minified.
 const MINIFIED_LEAST: usize = 2_000;
 const MINIFIED_MEAN_LINE: usize = 400;
 const MINIFIED_LINE: usize = 20_000;
 
-/// Maximum bytes of an indexed source file.
+/// Maximum size, in bytes, of a source file that is indexed.
 const INDEX_LARGEST_CODE: u64 = 1024 * 1024;
 const INDEX_LARGEST_DATA: u64 = 256 * 1024;
 
@@ -31,7 +31,7 @@ const INDEX_LARGEST_DATA: u64 = 256 * 1024;
 pub enum ExclusionReason {
     Symlink,
     Submodule,
-    /// The path could forge lines of the context, or is not valid text.
+    /// The path is not valid text, or it contains characters with which it could forge lines of the context.
     Name,
     Secret,
     Vendored,
@@ -39,12 +39,12 @@ pub enum ExclusionReason {
     Minified,
     Binary,
     Encoding,
-    /// A Git LFS pointer; the file itself is stored elsewhere.
+    /// The file is a Git LFS pointer; the actual content is stored elsewhere.
     LfsPointer,
     TooLarge,
-    /// Beyond the maximum number of files or bytes per repository.
+    /// The file exceeds the maximum number of files or bytes per repository.
     TooMany,
-    /// The blob is missing from this clone.
+    /// The file's blob is missing from this clone.
     Absent,
 }
 
@@ -71,18 +71,18 @@ impl fmt::Display for ExclusionReason {
 /// Settings for reading a file that is not excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileTreatment {
-    /// Language detected from the name; the text may change it.
+    /// Language detected from the file's name. The file's text may change this result.
     pub(super) language: Language,
-    /// Whether an attribute says that the file is written by hand. Then its text is not checked for signs of generated
-    /// or minified code.
+    /// Whether an attribute says that the file is written by hand. If so, the text is not checked for signs of
+    /// generated or minified code.
     pub(super) by_hand: bool,
 }
 
-/// Filters the files of one commit before they are read.
+/// Filter that is applied to the files of one commit before they are read.
 #[derive(Debug, Default)]
 pub(super) struct FileFilter {
     attributes: GitAttributes<3>,
-    /// Build output folders, derived from the manifests next to them.
+    /// Build output folders, derived from the manifests in their parent folders.
     outputs: BTreeSet<String>,
 }
 
@@ -99,7 +99,7 @@ impl FileFilter {
         Self { attributes, outputs }
     }
 
-    /// Returns how to read a file, or the reason for excluding it.
+    /// Returns the settings for reading a file, or the reason for excluding it.
     pub(super) fn classify_file(
         &self,
         path: &str,
@@ -145,7 +145,7 @@ impl FileFilter {
     }
 }
 
-/// Decodes a file's text without its byte order mark, or returns why the content is excluded.
+/// Returns a file's text without its byte order mark, or the reason for excluding the content.
 pub(super) fn decode_text(bytes: &[u8], by_hand: bool) -> Result<&str, ExclusionReason> {
     if bytes.starts_with(b"version https://git-lfs.github.com/spec/") {
         return Err(ExclusionReason::LfsPointer);
@@ -166,8 +166,8 @@ pub(super) fn decode_text(bytes: &[u8], by_hand: bool) -> Result<&str, Exclusion
     }
 }
 
-/// Returns whether a comment in the first 20 lines marks the file as generated. The marker may follow a license text.
-/// Markers in quotes are ignored.
+/// Returns whether a comment in the first 20 lines marks the file as generated. The marker may come after a license
+/// text. Markers in quotes are ignored.
 fn has_generated_marker(text: &str) -> bool {
     let comments = text.lines().take(20).map(str::trim_start);
     let mut generated = false;
@@ -181,7 +181,7 @@ fn has_generated_marker(text: &str) -> bool {
     })
 }
 
-/// Whether lines are too long to be handwritten. Prose with one line per paragraph is far below the limits.
+/// Whether the lines are too long to be written by hand. Prose with one line per paragraph stays far below the limits.
 fn is_minified(text: &str) -> bool {
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
     text.len() > MINIFIED_LEAST
@@ -193,7 +193,8 @@ fn max_indexed_bytes(language: Language) -> u64 {
     if language.is_code() { INDEX_LARGEST_CODE } else { INDEX_LARGEST_DATA }
 }
 
-/// Whether a character could break its line, reverse the text direction, or be invisible to people but not to a model.
+/// Whether a character could break the line that contains it, reverse the text direction, or be invisible to people but
+/// not to a model.
 pub(super) fn is_unprintable(c: char) -> bool {
     c.is_control() || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}' | char::REPLACEMENT_CHARACTER)
 }
@@ -202,7 +203,7 @@ fn has_ending(name: &str, endings: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, ending)| list_contains(endings, ending))
 }
 
-/// Whether a path looks like a file with secrets.
+/// Whether the path looks like that of a file that contains secrets.
 pub fn is_secret_path(path: &str) -> bool {
     let path = path.to_lowercase();
     let name = file_name(&path);
@@ -221,8 +222,8 @@ pub fn is_secret_path(path: &str) -> bool {
         || path.split('/').any(|part| matches!(part, ".ssh" | ".aws" | ".gnupg"))
 }
 
-/// Returns whether a path is in a folder of third-party code. In JVM languages, folders below `src` are packages with
-/// arbitrary names, so they are not checked.
+/// Returns whether a path is in a folder of third-party code. In JVM languages, folders below `src` are not checked,
+/// because they are packages and packages can have any name.
 fn is_vendored(lower: &str, language: Language) -> bool {
     let packages = language == Language::Java || has_ending(lower, "kt scala groovy");
     let parents = || lower.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
@@ -230,7 +231,7 @@ fn is_vendored(lower: &str, language: Language) -> bool {
     parents().next() == Some("deps") || { folders }.any(|folder| list_contains(VENDORED_FOLDERS, folder))
 }
 
-/// Build manifests, and the output folders next to them.
+/// Build manifests, each with the names of the output folders that the build creates next to the manifest.
 const BUILDS: &[(&str, &str)] = &[
     ("Cargo.toml pom.xml build.sbt", "target"),
     ("build.gradle build.gradle.kts", "build out"),
@@ -263,8 +264,8 @@ const SECRET_ENDINGS: &str =
 const SECRET_NAMES: &str = ".npmrc .netrc .pypirc .pgpass .htpasswd .git-credentials .dockercfg .dockerconfigjson credentials \
      kubeconfig";
 
-/// Endings of settings files. A file named `secrets` is treated as secret only with one of them, because `secrets.rs`
-/// is code.
+/// Extensions of settings files. A file named `secrets` is treated as secret only if it has one of these extensions,
+/// because `secrets.rs`, for example, is code.
 const SETTINGS_ENDINGS: &str = "yaml yml json toml txt ini cfg conf properties xml";
 
 const COMMENTS: &[&str] = &["//", "#", "/*", "*", "--", ";", "<!--", "\"\"\"", "'''", "%", "dnl"];

@@ -1,7 +1,7 @@
-//! Selects history for a drafter: related earlier designs, and findings fixed in several of them.
+//! Selects history for a drafter: related earlier designs, and findings that were fixed in several earlier designs.
 //!
-//! Pure: the same stored designs and findings give the same texts. The output quotes models and strangers, and the
-//! prompt labels it as quoted.
+//! The functions are pure: the same stored designs and findings give the same texts. The output quotes models and
+//! untrusted people, and the prompt labels the output as quoted text.
 
 use std::{cmp::Reverse, collections::BTreeSet, iter};
 
@@ -14,46 +14,48 @@ use crate::{
     types::{IssueNo, Verdict},
 };
 
-/// Texts of the history shown to a drafter, one per entry.
+/// Texts of the history that is shown to a drafter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// Findings that were fixed in the designs of several issues.
+    /// Rules derived from findings that were fixed in the designs of several issues, one text per rule.
     pub rules: Vec<String>,
-    /// Related earlier designs, the most related first.
+    /// Related earlier designs, one text per design, most related first.
     pub designs: Vec<String>,
-    /// Outcomes of pushed changes, the newest first.
+    /// Outcomes of pushed changes, one text per outcome, newest first.
     #[serde(default)]
     pub lessons: Vec<String>,
 }
 
-/// Maximum rules shown to a drafter.
+/// Maximum number of rules shown to a drafter.
 const MOST_RULES: usize = 8;
 const MOST_DESIGNS: usize = 4;
 
-/// Minimum number of issues whose designs had a finding before it becomes a rule. Several runs of one issue count once.
+/// Minimum number of issues whose designs must have had a finding before the finding becomes a rule. Several runs of
+/// the same issue count once.
 const PATTERN: usize = 3;
 
-/// Minimum share of common words (Dice coefficient) at which two findings are treated as the same.
+/// Minimum share of common words (Dice coefficient) for two findings to be treated as the same finding.
 const ALIKE: f64 = 0.5;
 
-/// Minimum score for a design to be related to the issue.
+/// Minimum score of a design that is treated as related to the issue.
 const LEAST: f64 = 2.5;
 
-/// Minimum rarity (inverse document frequency) of a shared word that adds to the score.
+/// Minimum rarity (inverse document frequency) of a shared word that counts towards the score.
 const TELLING: f64 = 1.0;
 const SHORT: usize = 3;
 
-/// Score added for each changed file that the issue names. One file outweighs several shared words.
+/// Score added for each file that both the design changes and the issue names. One such file outweighs several shared
+/// words.
 const SAME_FILE: f64 = 8.0;
 
-/// Maximum characters quoted from a text.
+/// Maximum number of characters quoted from a text.
 const QUOTED: usize = 300;
 
-/// Maximum rows read from a design's table of files.
+/// Maximum number of files read from a design's table of files.
 const MOST_FILES: usize = 50;
 
 /// Selects history by the words and paths in an issue's text. `alone` returns whether only one file in the repository
-/// has a name; then the name identifies the file without its folder.
+/// has a given name; such a name identifies the file without its folder.
 pub fn select_history(
     issue: IssueNo,
     text: &str,
@@ -66,17 +68,17 @@ pub fn select_history(
     History { rules: recurring_rules(findings), designs: designs.collect(), lessons: Vec::new() }
 }
 
-/// An earlier design and what it shares with the issue.
+/// An earlier design, and the files and words that it shares with the issue.
 struct RelatedDesign<'p> {
     past: &'p PastDesign,
     gist: DocumentSummary,
-    /// Files that the design changes and the issue names.
+    /// Files that the design changes and that the issue names.
     files: Vec<String>,
     words: Vec<String>,
     score: f64,
 }
 
-/// Returns related designs, best first. Earlier designs of the same issue come before all others.
+/// Returns the related designs, best first. Earlier designs of the same issue come before the designs of other issues.
 fn related_designs<'p>(
     issue: IssueNo,
     text: &str,
@@ -118,7 +120,7 @@ fn related_designs<'p>(
     touching
 }
 
-/// Returns whether the text names this path, or the end of it that identifies the file.
+/// Returns whether the text names this path, or an end of the path that identifies the file.
 fn mentions_path(text: &str, path: &str, alone: impl Fn(&str) -> bool) -> bool {
     let part = |c: char| c.is_alphanumeric() || "_-/".contains(c);
     let named = |name: &str| {
@@ -167,7 +169,7 @@ impl RelatedDesign<'_> {
     }
 }
 
-/// A group of similar findings about the same section.
+/// A group of similar findings about the same section of a document.
 struct RecurringFinding<'p> {
     section: String,
     words: BTreeSet<String>,
@@ -175,7 +177,7 @@ struct RecurringFinding<'p> {
     issues: BTreeSet<IssueNo>,
 }
 
-/// Returns findings fixed in the designs of [`PATTERN`] or more issues, the most frequent first.
+/// Returns the rules for findings that were fixed in the designs of at least [`PATTERN`] issues, most frequent first.
 fn recurring_rules(findings: &[PastFinding]) -> Vec<String> {
     let mut patterns: Vec<RecurringFinding<'_>> = Vec::new();
     // Unfixed findings were waived by a person, so they make no rule.
@@ -209,7 +211,7 @@ fn describe_recurring_finding(pattern: &RecurringFinding<'_>) -> String {
     )
 }
 
-/// Returns the title of the section that a finding's place refers to.
+/// Returns the title of the section to which a finding's location refers.
 fn finding_section(place: &str) -> String {
     let place = place.trim().trim_matches('`').trim_start_matches(['§', '#', ' ']).to_lowercase();
     let bare = place.strip_prefix("section ").unwrap_or(&place);
@@ -225,7 +227,7 @@ fn finding_section(place: &str) -> String {
     }
 }
 
-/// Returns the words of a title. Names, paths and numbers are dropped, because they are specific to one document.
+/// Returns the words of a title without names, paths and numbers, because those are specific to one document.
 fn significant_words(title: &str) -> BTreeSet<String> {
     let plain = |word: &&str| word.trim_end_matches([',', ':', '.']).chars().all(char::is_alphabetic);
     let mut words = words::word_set(&title.split_whitespace().filter(plain).collect::<Vec<_>>().join(" "));
@@ -239,7 +241,7 @@ fn are_similar(a: &BTreeSet<String>, b: &BTreeSet<String>) -> bool {
     2.0 * common / (a.len() + b.len()) as f64 >= ALIKE && (common >= 2.0 || a == b)
 }
 
-/// Joins the first ten names and appends the number of further names.
+/// Joins the first ten names, and appends the number of remaining names.
 fn abbreviate_list(names: &[String]) -> String {
     const MOST: usize = 10;
     let more = names.len().saturating_sub(MOST);
@@ -247,7 +249,7 @@ fn abbreviate_list(names: &[String]) -> String {
     if more == 0 { some } else { format!("{some} and {more} more") }
 }
 
-/// Puts a text on one line without invisible characters, cut to [`QUOTED`] characters.
+/// Joins the lines of a text, removes invisible characters and truncates the result to [`QUOTED`] characters.
 fn quote_line(text: &str) -> String {
     let shows = |c: &char| !is_invisible(*c) && (c.is_whitespace() || !c.is_control());
     let seen: String = text.chars().filter(shows).collect();

@@ -1,4 +1,4 @@
-//! Index of one commit: every file that a model may see, with its language and digest.
+//! Index of one commit. The index contains every file that a model may see, with the file's language and digest.
 
 use std::sync::Arc;
 
@@ -22,16 +22,17 @@ pub struct Index {
     past: Vec<CommitWords>,
 }
 
-/// Words in the subject line of an earlier commit, and the files that it changed.
+/// Words in the subject line of an earlier commit, and the files that the commit changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CommitWords {
     /// Words, sorted and unique.
     pub(super) words: Vec<String>,
-    /// Positions of the changed files in `Index::files`.
+    /// Positions of the changed files in the list `Index::files`.
     pub(super) files: Vec<usize>,
 }
 
-/// Maximum files changed by an earlier commit that is used. A larger commit says little about each file.
+/// Maximum number of files changed by an earlier commit that the index uses. A larger commit says little about each of
+/// its files.
 const PAST_COMMIT_FILES: usize = 20;
 
 /// An indexed file with its digest.
@@ -46,13 +47,13 @@ pub struct IndexedFile {
 /// A file that is never shown to a model, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExcludedFile {
-    /// Path with characters that could break a line replaced by U+FFFD, so that it is safe to print.
+    /// Path of the file, safe to print. Characters that could break a line are replaced by U+FFFD.
     pub path: String,
     pub why: ExclusionReason,
 }
 
 impl Index {
-    /// Returns the files, sorted by path.
+    /// Returns the indexed files, sorted by path.
     pub fn files(&self) -> &[IndexedFile] {
         &self.files
     }
@@ -70,8 +71,8 @@ impl Index {
         &self.left_out
     }
 
-    /// Builds the index of a commit. Reads digests from the cache and stores new ones there. If the cache fails, all
-    /// digests are computed.
+    /// Builds the index of a commit. Reads known digests from the cache and stores new digests in it. If the cache
+    /// fails, all digests are computed.
     pub async fn read(
         snapshot: &Snapshot,
         cache: AnalysisCache,
@@ -85,7 +86,7 @@ impl Index {
         index_builder::build_index(snapshot, None, cancel).await
     }
 
-    /// Builds an index from in-memory texts, given as path and text.
+    /// Builds an index from texts in memory, given as pairs of path and text.
     pub fn from_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
         let mut index = Self::default();
         let filter = FileFilter::default();
@@ -103,12 +104,12 @@ impl Index {
         index.sorted()
     }
 
-    /// Earlier commits that changed indexed files, newest first.
+    /// Returns the earlier commits that changed indexed files, newest first.
     pub(super) fn past_commits(&self) -> &[CommitWords] {
         &self.past
     }
 
-    /// Adds the words of earlier commits. The index must already be sorted.
+    /// Adds the subject words of earlier commits. The index must already be sorted.
     pub(super) fn with_past_commits(mut self, past: &[PastCommit]) -> Self {
         let few = past.iter().filter(|commit| commit.paths.len() <= PAST_COMMIT_FILES);
         let commits = few.map(|commit| CommitWords {

@@ -1,7 +1,9 @@
-//! Builds the index of a commit. Digests that the cache lacks are computed from git's blobs, on up to four threads.
+//! Builds the index of a commit. Digests that are not in the cache are computed from git's blobs, on up to four
+//! threads.
 //!
-//! Files are read in batches: one batch is processed while the next is read. A file's bytes are dropped once its digest
-//! exists, so the digests bound the memory, not the files.
+//! Files are read in batches, and each batch is processed while the next batch is read. A file's bytes are dropped once
+//! the file's digest has been computed. Memory use therefore depends on the size of the digests, not on the size of the
+//! files.
 
 use std::{
     cmp::Reverse,
@@ -32,25 +34,27 @@ use crate::{
     types::Oid,
 };
 
-/// Maximum files of one commit that are indexed, enough for two large repositories. Their digests stay in memory while
-/// a prompt is built.
+/// Maximum number of files of one commit that are indexed, which is enough for two large repositories. The number is
+/// limited because the digests stay in memory while a prompt is built.
 const INDEX_FILES: usize = 25_000;
 const INDEX_BYTES: u64 = 160 * 1024 * 1024;
 
-/// Maximum bytes of one batch read from git. A large batch makes the cost of starting git small; a small one arrives
-/// soon and needs little memory.
+/// Maximum number of bytes in one batch read from git. A large batch reduces the cost of starting git; a small batch
+/// arrives sooner and needs less memory.
 const INDEX_BATCH_BYTES: u64 = 2 * 1024 * 1024;
 const INDEX_BATCH_FILES: usize = 2_000;
 
-/// Number of earlier commits whose subject lines are used. Older ones describe code that no longer exists.
+/// Number of earlier commits whose subject lines are used. Subjects of older commits mostly describe code that no
+/// longer exists.
 const PAST_COMMITS: usize = 1_000;
 
-/// Maximum CPU time for the files of one commit, summed over all threads; more than the largest repositories need.
-/// Later files get a digest of their words only, and the next indexing computes their full digests.
+/// Maximum CPU time for the files of one commit, summed over all threads. The largest real repositories need less. Once
+/// the time is used up, the remaining files get a digest of their words only; the next indexing computes their full
+/// digests.
 const INDEX_TIME: Duration = Duration::from_secs(30);
 
-/// Threads that compute digests; the runtime's threads stay free for other tasks. The number is small because each
-/// thread may hold a syntax tree of hundreds of megabytes for a hostile file.
+/// Maximum number of threads that compute digests; the runtime's own threads stay free for other tasks. The number is
+/// small because a hostile file can make each thread hold a syntax tree of hundreds of megabytes.
 const INDEX_THREADS: usize = 4;
 
 static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
@@ -61,13 +65,13 @@ static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
 
 type SharedDigest = Result<(Language, Arc<Digest>), ExclusionReason>;
 
-/// A blob with the settings for reading it. The same blob can appear twice, for two languages.
+/// A blob with the settings for reading it. The same blob can appear twice if it is read in two languages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct IndexedBlob {
     oid: Oid,
     size: u64,
     language: Language,
-    /// Whether the file is a `.h` header; its text then decides between C and C++.
+    /// Whether the file is a `.h` header. If so, the file's text decides whether the language is C or C++.
     header: bool,
     by_hand: bool,
 }
@@ -95,22 +99,23 @@ fn share_digest(known: DigestResult) -> SharedDigest {
     known.map(|(language, digest)| (language, Arc::new(digest)))
 }
 
-/// Files and blobs of one commit that are to be indexed.
+/// The files and blobs of one commit that are to be indexed.
 struct IndexPlan {
     snapshot: Snapshot,
-    /// Unique blobs; several files may share one.
+    /// Unique blobs. Several files may share the same blob.
     contents: Vec<IndexedBlob>,
     files: Vec<PlannedFile>,
     left_out: Vec<(usize, ExclusionReason)>,
 }
 
-/// Positions of an entry in the commit and of its blob in `contents`. The content may still exclude the file.
+/// A file to index: the position of its entry in the commit, and the position of its blob in `contents`. The file may
+/// still be excluded because of its content.
 struct PlannedFile {
     entry: usize,
     content: usize,
 }
 
-/// Indices into [`IndexPlan::contents`].
+/// Positions of the batch's blobs in [`IndexPlan::contents`].
 type BlobBatch = Vec<usize>;
 
 pub(super) async fn build_index(
@@ -165,7 +170,7 @@ impl IndexPlan {
         Self { files: files.collect(), contents, left_out, snapshot }
     }
 
-    /// Groups the blobs that have no cached digest into batches.
+    /// Groups the blobs without a cached digest into batches.
     fn batches(&self, known: &[Option<SharedDigest>]) -> Vec<BlobBatch> {
         let (mut batches, mut batch, mut bytes) = (Vec::new(), BlobBatch::new(), 0);
         for (at, content) in self.contents.iter().enumerate().filter(|(at, _)| known[*at].is_none()) {
@@ -181,7 +186,7 @@ impl IndexPlan {
         batches
     }
 
-    /// Reads a batch, largest blobs first, so that the slowest work does not start last.
+    /// Reads the blobs of a batch. The largest blobs come first, so that the slowest work does not start last.
     async fn read_batch(&self, mut batch: BlobBatch) -> Result<Vec<(usize, Option<Bytes>)>, GitError> {
         batch.sort_by_key(|at| Reverse(self.contents[*at].size));
         let oids: Vec<Oid> = batch.iter().map(|at| self.contents[*at].oid.clone()).collect();
@@ -209,8 +214,8 @@ impl IndexPlan {
     }
 }
 
-/// Removes files beyond the index limits from `files`. Code and files near the root are kept first. Returns the
-/// positions of the removed entries.
+/// Removes the files that exceed the index limits from `files`. Code files and files near the root are kept with
+/// priority. Returns the positions of the removed entries.
 fn cut_to_limits(
     files: &mut Vec<(usize, FileTreatment)>,
     entries: &[CommitEntry],
@@ -235,7 +240,7 @@ fn cut_to_limits(
     files.split_off(fits).into_iter().map(|(at, _)| at)
 }
 
-/// Loads cached digests. Also returns the cache for later writes, unless reading it failed.
+/// Loads the cached digests. Also returns the cache for later writes, unless reading from it failed.
 fn load_cached_digests(
     cache: Option<AnalysisCache>,
     contents: &[IndexedBlob],
@@ -258,7 +263,7 @@ fn load_cached_digests(
     }
 }
 
-/// Computes and caches the missing digests. One batch is computed while the next is read.
+/// Computes the missing digests and stores them in the cache. While one batch is processed, the next batch is read.
 async fn compute_digests(
     plan: &Arc<IndexPlan>,
     mut work: IndexProgress,
@@ -397,7 +402,7 @@ mod tests {
         Index::read_uncached(snapshot, &CancellationToken::new()).await.unwrap()
     }
 
-    /// Deletes the blobs of these files from git.
+    /// Deletes the blobs of these files from the git repository.
     fn forget(work: &Path, snapshot: &Snapshot, paths: &[&str]) {
         for path in paths {
             let blob = snapshot.entry(path).unwrap().oid.as_str();

@@ -1,9 +1,9 @@
-//! Language detection by file name and content.
+//! Detects the language of a file from its name and content.
 
 use serde::{Deserialize, Serialize};
 
-/// A language or notation that we can summarize. The notations ([`Language::Json`] to [`Language::Yaml`]) and
-/// [`Language::Other`] get at most an outline.
+/// A language or notation that can be summarized. For the notations ([`Language::Json`] to [`Language::Yaml`]) and for
+/// [`Language::Other`], the summary is at most an outline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Language {
     Bash,
@@ -22,14 +22,14 @@ pub enum Language {
     Json,
     Makefile,
     Markdown,
-    /// Any format with `[section]`s, including INI.
+    /// Any format with `[section]` headers, including INI.
     Toml,
     Yaml,
     Other,
 }
 
 impl Language {
-    /// Detects the language by the file's name alone.
+    /// Detects the language from the file's name alone.
     pub fn from_path(path: &str) -> Self {
         let name = super::tree::file_name(path);
         if let Some(language) = Self::from_file_name(name) {
@@ -63,17 +63,18 @@ impl Language {
         }
     }
 
-    /// Returns whether this is a programming language, whose full structure is read. Other formats get only an outline.
+    /// Returns whether this is a programming language. For programming languages the full structure is read; for other
+    /// formats only an outline.
     pub fn is_code(self) -> bool {
         !matches!(self, Self::Json | Self::Makefile | Self::Markdown | Self::Other | Self::Toml | Self::Yaml)
     }
 
-    /// Detects the language by the file's name and, where that is ambiguous, by its text.
+    /// Detects the language from the file's name. If the name is ambiguous, also uses the file's text.
     pub fn from_path_and_text(path: &str, text: &str) -> Self {
         Self::from_path(path).refine_by_text(path.ends_with(".h"), text)
     }
 
-    /// Refines a language detected from the name by the text.
+    /// Refines a language that was detected from the file's name, by looking at the text.
     pub(super) fn refine_by_text(self, header: bool, text: &str) -> Self {
         match self {
             Self::C if header && looks_like_cpp(text) => Self::Cpp,
@@ -100,7 +101,7 @@ impl Language {
     }
 }
 
-/// Detects the language from a `#!` line or `<?php`.
+/// Detects the language from the first line of a text, if that line starts with `#!` or `<?php`.
 fn from_first_line(text: &str) -> Option<Language> {
     let line = text.trim_start_matches('\u{feff}').lines().next()?;
     if line.starts_with("<?php") {
@@ -125,7 +126,7 @@ fn from_first_line(text: &str) -> Option<Language> {
     })
 }
 
-/// Whether a header has C++ syntax outside comments and outside `#ifdef __cplusplus`.
+/// Whether a header file uses C++ syntax outside comments and outside `#ifdef __cplusplus`.
 fn looks_like_cpp(text: &str) -> bool {
     let mut in_comment = false;
     // `#if` depth of the outermost open `#ifdef __cplusplus`, counted from 1.
@@ -160,7 +161,8 @@ fn looks_like_cpp(text: &str) -> bool {
     false
 }
 
-/// Returns whether a directive includes a C++ header: `#include <vector>` does, because C headers end in `.h`.
+/// Returns whether a directive includes a C++ header such as `#include <vector>`. A header without an extension is C++,
+/// because names of C headers end in `.h`.
 fn is_cpp_include(directive: &str) -> bool {
     directive
         .strip_prefix("include")

@@ -1,8 +1,8 @@
 //! Selects the parts of a repository that a model sees, and looks up the names that a design mentions.
 //!
 //! Only `index_builder` and `context` read a repository; the other modules are pure. The same commit and issue give the
-//! same context. Two checks keep secrets out: files likely to contain secrets are not opened, and credentials in other
-//! files are redacted.
+//! same context. Two checks keep secrets out of the context: files that probably contain secrets are not opened, and
+//! credentials in other files are redacted.
 
 mod bm25;
 mod budget;

@@ -1,4 +1,4 @@
-//! Mutation units: parts of a change that can be reverted one at a time, to see whether a test fails.
+//! Mutation units: parts of a change that are reverted one at a time, to check that a test fails without them.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -10,31 +10,31 @@ use crate::documents::{
     change::{ChangeSection, FileTexts, Kind, MOST_LINES, ParsedChange, apply},
 };
 
-/// One part of the changed code: a function, adjacent changed lines, or an added file.
+/// One part of the changed code: a function, a group of adjacent changed lines, or an added file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MutationUnit {
     pub path: String,
-    /// Line range before the change; the first line of the file is 0.
+    /// Range of lines before the change, counted from 0.
     old: Range<usize>,
     new: Range<usize>,
 }
 
 impl MutationUnit {
-    /// Returns the first line after the change, counted from 1, and the number of lines. The number is 0 for a pure
-    /// deletion.
+    /// Returns the position of the unit in the changed file: its first line, counted from 1, and its number of lines.
+    /// The number is 0 if the unit only deletes lines.
     pub fn lines(&self) -> (usize, usize) {
         (self.new.start + 1, self.new.len())
     }
 }
 
-/// Line ranges before and after the change.
+/// Range of lines before the change, and range of lines after the change.
 type ChangedRanges = (Range<usize>, Range<usize>);
 
 /// Splits the changed code into mutation units, largest first.
 ///
 /// # Errors
 ///
-/// Returns the mistakes that [`apply`] finds.
+/// Returns the mistakes that [`apply`] finds in the change.
 pub fn split_into_units(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -58,11 +58,12 @@ pub fn split_into_units(
     Ok(units)
 }
 
-/// Returns the changed lines of code files, except comments and punctuation, as path and line number from 1.
+/// Returns the changed lines of code files as pairs of path and line number, counted from 1. Comment lines, and lines
+/// without letters or digits, are left out.
 ///
 /// # Errors
 ///
-/// Returns the mistakes that [`apply`] finds.
+/// Returns the mistakes that [`apply`] finds in the change.
 pub fn changed_lines(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -80,7 +81,7 @@ pub fn changed_lines(
     Ok(lines)
 }
 
-/// Returns the units of each code file. An added or very long file is one unit.
+/// Returns the mutation units of all code files. A file that is added or very long forms a single unit.
 fn units_by_file(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -109,7 +110,8 @@ fn hunks(before: &str, after: &str) -> Vec<ChangedRanges> {
     changed.map(|op| (op.old_range(), op.new_range())).collect()
 }
 
-/// Returns the line ranges of changed and new functions. A new function includes the comments above it.
+/// Returns the line ranges of changed functions and of new functions. The range of a new function includes the comments
+/// above the function.
 fn changed_functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
     let were: BTreeMap<&str, &CodePiece<'_>> =
         old.iter().filter_map(|piece| Some((piece.name.as_deref()?, piece))).collect();
@@ -125,8 +127,8 @@ fn changed_functions(language: Language, old: &[CodePiece<'_>], new: &[CodePiece
     new.iter().enumerate().filter_map(changed).collect()
 }
 
-/// Returns the line ranges of changed lines outside functions, and of removed functions. A moved but otherwise
-/// unchanged function is not returned.
+/// Returns the line ranges of changed lines outside functions, and of removed functions. A function that was only moved
+/// is left out.
 fn other_changes(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRanges> {
     let is_there =
         |name: &str, pieces: &[CodePiece<'_>]| pieces.iter().any(|piece| piece.name.as_deref() == Some(name));
@@ -165,11 +167,11 @@ fn other_changes(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRan
     found
 }
 
-/// Applies the change without this unit.
+/// Applies the change, but leaves out this mutation unit.
 ///
 /// # Errors
 ///
-/// Returns the mistakes that [`apply`] finds.
+/// Returns the mistakes that [`apply`] finds in the change.
 pub fn revert_unit(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
     use crate::documents::change::parse;
 
-    /// Returns the units of a changed file as first line, counted from 1, and number of lines.
+    /// Returns the mutation units of a changed file as pairs of first line, counted from 1, and number of lines.
     fn unit_lines(path: &str, before: &str, after: &str) -> Vec<(usize, usize)> {
         let edit = format!("<<<<<<< SEARCH\n{before}=======\n{after}>>>>>>> REPLACE\n");
         let text =

@@ -1,16 +1,17 @@
-//! Finds the texts that share most words with a text (BM25).
+//! Finds the texts that have most words in common with a given text, using BM25.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{bm25, words};
 
-/// BM25 length normalization, from 0 to 1.
+/// Strength of BM25 length normalization, from 0 to 1.
 const LENGTH: f64 = 0.75;
 
-/// Minimum score of a similar text. Texts below it share only common words.
+/// Minimum score of a text that is treated as similar. Texts with a lower score share only common words with the given
+/// text.
 const LEAST: f64 = 2.0;
 
-/// Returns the indices of the most similar texts, best first, at most `most` of them.
+/// Returns the indices of the most similar texts, best first. Returns at most `most` indices.
 pub fn most_similar_texts(text: &str, others: &[String], most: usize) -> Vec<usize> {
     let wanted: BTreeSet<_> =
         words::word_set(text).into_iter().filter(|word| !words::is_common(word)).collect();

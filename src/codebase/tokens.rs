@@ -1,16 +1,16 @@
-//! Estimates the number of tokens of a text, rather too high than too low.
+//! Estimates the number of tokens in a text. The estimate tends to be too high rather than too low.
 //!
-//! The tokenizers of the default models (Claude and Gemini) are not public, and local models differ. OpenAI's tables
-//! are public, but they would add five megabytes and be exact only for a provider that is not used by default. So we
-//! count the units into which all current vocabularies split a text: word pieces, groups of three digits, runs of
-//! punctuation, line breaks with indentation, and non-ASCII characters.
+//! The tokenizers of the default models (Claude and Gemini) are not public, and those of local models differ. OpenAI's
+//! tables are public, but they would add five megabytes and be exact only for a provider that is not used by default.
+//! The estimate therefore counts the units into which all current vocabularies split a text: word pieces, groups of
+//! three digits, sequences of punctuation, line breaks with indentation, and non-ASCII characters.
 //!
-//! The weights were fitted to the densest of four public vocabularies, which Anthropic published for its earlier
-//! models. The sample was 6,292 files: 27 kinds of code, data, Markdown, Chinese and Japanese prose, and minified
-//! scripts. Compared with that vocabulary the estimate is 2 % too high in total. Per file it is between −9 % and +13 %
-//! (1st and 99th percentile). The largest errors, −30 % and +48 %, are on files of a few hundred bytes. Compared with
-//! OpenAI's o200k and cl100k and with Llama 3's vocabulary it is 17 % too high in total, and more than 3 % too low for
-//! one file in a hundred.
+//! The weights were fitted to that one of four public vocabularies which needs the most tokens; Anthropic published it
+//! for its earlier models. The sample was 6,292 files: 27 kinds of code, data, Markdown, Chinese and Japanese prose,
+//! and minified scripts. Compared with that vocabulary, the estimate is 2 % too high in total. For single files the
+//! error is between −9 % and +13 % (1st and 99th percentile). The largest errors, −30 % and +48 %, occur in files of a
+//! few hundred bytes. Compared with OpenAI's o200k and cl100k and with Llama 3's vocabulary, the estimate is 17 % too
+//! high in total. It is more than 3 % too low for one file in a hundred.
 
 /// Weight of a word piece, in hundredths of a token.
 const WORD: usize = 115;
@@ -70,7 +70,7 @@ fn word_length(text: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// Texts with their token counts in Claude's published vocabulary, o200k and Llama 3.
+    /// Sample texts, each with its token counts in Claude's published vocabulary, o200k and Llama 3.
     const COUNTED: &[(&str, [usize; 3])] = &[
         (
             "pub async fn snapshot(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {\n    \

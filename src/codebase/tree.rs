@@ -1,13 +1,13 @@
-//! Paths of a repository at one commit.
+//! The paths of a repository at one commit.
 
 use std::collections::BTreeSet;
 
 use crate::documents::FileTree;
 
-/// Maximum paths suggested for a missing path.
+/// Maximum number of existing paths suggested for a missing path.
 const HINTS: usize = 3;
 
-/// Files and folders of a commit. Paths have no leading slash; the root is a folder.
+/// Files and folders of a commit. Paths have no leading slash; the root folder is the empty path.
 #[derive(Debug, Clone, Default)]
 pub struct TreeIndex {
     files: BTreeSet<String>,
@@ -26,17 +26,17 @@ impl TreeIndex {
         Self { files, dirs, ..Self::default() }
     }
 
-    /// Marks files as symlinks or submodules.
+    /// Marks these paths as symlinks or submodules.
     pub fn with_links(self, links: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { links: links.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// Marks files as executable.
+    /// Marks these files as executable.
     pub fn with_executables(self, files: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { executables: files.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// All files, sorted.
+    /// Returns the paths of all files, sorted.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
@@ -63,8 +63,8 @@ impl FileTree for TreeIndex {
         Box::new(self.files())
     }
 
-    /// Returns the paths most similar to a missing path. A file with the same name in another folder comes before a
-    /// similarly spelled path.
+    /// Returns the existing paths that are most similar to a missing path. A file with the same name in another folder
+    /// comes before a path that is only spelled similarly.
     fn nearest_paths(&self, path: &str) -> Vec<String> {
         let wanted = path.to_lowercase();
         let wanted_pairs = byte_pairs(&wanted);
@@ -88,7 +88,7 @@ pub(super) fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// Returns a file name up to its first dot; a leading dot is part of the name.
+/// Returns the part of a file name before its first dot. A leading dot does not count.
 pub(super) fn stem(name: &str) -> &str {
     match name.find('.') {
         Some(at) if at > 0 => &name[..at],
@@ -96,12 +96,13 @@ pub(super) fn stem(name: &str) -> &str {
     }
 }
 
-/// Returns a folder and its ancestors, the root last.
+/// Returns a folder and its ancestor folders. The root is last.
 pub(super) fn ancestors(folder: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(folder), |folder| (!folder.is_empty()).then(|| folder_of(folder)))
 }
 
-/// Resolves `path` relative to `folder`, including `.` and `..`. Returns `None` if it leaves the repository.
+/// Resolves `path`, which may contain `.` and `..`, relative to `folder`. Returns `None` if the result is outside the
+/// repository.
 pub(super) fn resolve_relative(folder: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -114,7 +115,7 @@ pub(super) fn resolve_relative(folder: &str, path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Returns the pairs of adjacent bytes of a path, sorted and unique.
+/// Returns all pairs of adjacent bytes in a path, sorted and without duplicates.
 pub(super) fn byte_pairs(path: &str) -> Vec<[u8; 2]> {
     let mut pairs: Vec<_> = path.as_bytes().windows(2).map(|w| [w[0], w[1]]).collect();
     pairs.sort_unstable();
@@ -122,7 +123,7 @@ pub(super) fn byte_pairs(path: &str) -> Vec<[u8; 2]> {
     pairs
 }
 
-/// Returns the Dice coefficient of two sets: 0 for no common element, 1 for identical sets.
+/// Returns the Dice coefficient of two sets: 0 if they have no common element, 1 if they are identical.
 pub(super) fn dice_similarity(a: &[[u8; 2]], b: &[[u8; 2]]) -> f64 {
     if a.is_empty() || b.is_empty() {
         return 0.0;

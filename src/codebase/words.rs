@@ -1,4 +1,4 @@
-//! Splits texts and names into words for search.
+//! Splits texts and names into words, for search.
 
 use std::{
     borrow::Cow,
@@ -7,16 +7,16 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-/// Names and words of a text in original spelling, with their counts. Unordered.
+/// Names and words of a text in their original spelling, each with its number of occurrences. The map is unordered.
 pub(super) type NameCounts<'t> = HashMap<&'t str, u32, RandomState>;
 
-/// Returns the words of a text in lowercase singular form. Splits `snake_case` and `camelCase` names; also includes the
-/// unsplit name as one word.
+/// Returns the words of a text in lowercase singular form. Names in `snake_case` or `camelCase` are split into words;
+/// the name as a whole is also included as one word.
 pub(super) fn word_set(text: &str) -> BTreeSet<String> {
     count_words(&count_names(text)).into_iter().map(|(word, _)| word).collect()
 }
 
-/// Returns the words of these names with their counts, sorted.
+/// Returns the words that these names consist of, each with its number of occurrences, sorted by word.
 pub(super) fn count_words(names: &NameCounts<'_>) -> Vec<(String, u32)> {
     let mut words = HashMap::<String, u32, RandomState>::default();
     for (name, count) in names {
@@ -39,18 +39,19 @@ pub(super) fn count_names(text: &str) -> NameCounts<'_> {
     names
 }
 
-/// Returns the names and words of a text in their original spelling. `_` is part of a name.
+/// Returns the names and words of a text in their original spelling. The character `_` counts as part of a name.
 pub(super) fn names_in(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|name| !name.is_empty())
 }
 
-/// Splits one name into its stemmed words.
+/// Splits a name into its words and returns their stems.
 pub(super) fn name_pieces(name: &str) -> BTreeSet<String> {
     let words = split_name(name).map(|piece| stem_word(&piece.to_lowercase()).into_owned());
     words.filter(|word| is_significant(word)).collect()
 }
 
-/// Calls `found` for each word of a name. If there are several words, also calls it for the name without separators.
+/// Calls `found` for each word of a name. If the name consists of several words, also calls `found` for the whole name
+/// without separators.
 pub(super) fn for_each_word(name: &str, mut found: impl FnMut(&str)) {
     let mut pieces = 0;
     let mut whole = String::with_capacity(name.len());
@@ -74,7 +75,7 @@ pub(super) fn for_each_word(name: &str, mut found: impl FnMut(&str)) {
     }
 }
 
-/// Splits `HTTPServer_v2` into `HTTP`, `Server` and `v2`.
+/// Splits a name into pieces, for example `HTTPServer_v2` into `HTTP`, `Server` and `v2`.
 fn split_name(name: &str) -> impl Iterator<Item = &str> {
     name.split('_').flat_map(|part| {
         let mut rest = part;
@@ -89,8 +90,9 @@ fn split_name(name: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the end of a name's first piece. A piece ends before a capital that follows a lowercase letter. In a row of
-/// capitals, it ends before the last one if a lowercase letter follows. The `s` of `URLs` does not end a piece.
+/// Returns the end of a name's first piece. A piece ends before a capital that follows a lowercase letter. In a
+/// sequence of capitals, a piece ends before the last capital if a lowercase letter follows. An exception is the `s` of
+/// `URLs`, which does not end a piece.
 fn first_piece_end(name: &str) -> usize {
     let mut before: Option<char> = None;
     for (at, c) in name.char_indices() {
@@ -104,7 +106,7 @@ fn first_piece_end(name: &str) -> usize {
     name.len()
 }
 
-/// Returns whether a capital is the first letter of a word, judged by the text after it.
+/// Returns whether a capital is the first letter of a word, judging by the text after the capital.
 fn begins_word(after: &str) -> bool {
     let mut letters = after.chars();
     let first = letters.next().filter(|c| c.is_lowercase());
@@ -112,7 +114,7 @@ fn begins_word(after: &str) -> bool {
     first.is_some_and(|first| first != 's' || second_too)
 }
 
-/// Reduces a word and its plural to one crude stem: "queries" and "query" to `query`, "cookies" and "cookie" to
+/// Reduces a word and its plural to the same rough stem: "queries" and "query" to `query`, "cookies" and "cookie" to
 /// `cooky`, "caches" and "cache" to `cach`.
 fn stem_word(word: &str) -> Cow<'_, str> {
     let one = word.strip_suffix('s').unwrap_or(word);
@@ -129,8 +131,8 @@ fn is_significant(word: &str) -> bool {
     (2..=40).contains(&word.len()) && !word.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Returns whether a word could occur in any issue, such as "fix". Such words can be rare in code, so rarity would give
-/// them too much weight.
+/// Returns whether a word, such as "fix", could occur in any issue. Such words can be rare in code, so their rarity
+/// would give them too much weight.
 pub(super) fn is_common(word: &str) -> bool {
     COMMON.split(' ').any(|common| common == word)
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// Returns the byte offset of `sign` on each line that starts with it, in order. Only lines of top-level paragraphs are
-/// searched.
+/// Returns the byte offset of `sign` on each line that starts with this character, in order. Searches only the lines of
+/// top-level paragraphs.
 pub(super) fn lines_opening_with(sign: char, text: &str) -> Vec<usize> {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
@@ -47,12 +47,12 @@ pub(super) fn lines_opening_with(sign: char, text: &str) -> Vec<usize> {
 
 #[derive(Default)]
 struct LineScanner {
-    /// Number of open block quotes, lists, tables and footnotes.
+    /// Number of block quotes, lists, tables and footnotes that are currently open.
     depth: usize,
-    /// Number of open HTML elements that fold or quote their content.
+    /// Number of currently open HTML elements that fold or quote their content.
     folds: usize,
     paragraph: Option<Range<usize>>,
-    /// Spans of the paragraph that are not plain: code, links, emphasis, HTML.
+    /// Spans of the paragraph that are not plain text: code, links, emphasis and HTML.
     inside: Vec<Range<usize>>,
 }
 

@@ -1,11 +1,13 @@
-//! Recognizes a comment that consists of one command which is not plain text, and is therefore not run as a command.
+//! Recognizes a comment that consists of a single command with formatting or a typo. Such a comment is not run as a
+//! command.
 
 use super::{ApproveArguments, CommandKind, CommandSpec, nearest_name};
 use crate::{documents::is_invisible, types::Verb};
 
 const APPROVE: CommandKind = CommandKind::Common(Verb::Approve);
 
-/// Returns the command's row in the table and its arguments. Returns `None` for prose that mentions a command.
+/// Returns the row of the command in the table, and the command's arguments. Returns `None` for any other comment, such
+/// as prose that only mentions a command.
 pub(super) fn parse_lone_command(rows: &[CommandSpec], text: &str) -> Option<(CommandSpec, String)> {
     let text: String = text.chars().filter(|c| !is_invisible(*c)).collect();
     let fence = |line: &&str| line.starts_with("```") || line.starts_with("~~~");

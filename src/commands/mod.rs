@@ -2,10 +2,10 @@
 //!
 //! A command starts a line of plain prose. Commands in code, quotes, HTML, links, lists or headings are ignored. Each
 //! line is a command, a mistake, or neither; the result contains only commands and mistakes. The parser knows neither
-//! the author nor the open runs, so the caller decides whether to reply to a mistake.
+//! the author of the comment nor the open runs, so the caller decides whether to reply to a mistake.
 //!
-//! A line that starts with the App's name, such as `@countersign please look into this`, is a request in free text. It
-//! becomes the command [`ROUTE`], unless the comment contains another command.
+//! A line that starts with a mention of the App, such as `@countersign please look into this`, is a request in free
+//! text. The request becomes the command [`ROUTE`], unless the comment contains another command.
 
 mod lines;
 mod lone_command;
@@ -18,15 +18,15 @@ use crate::types::{APPROVAL_OPTIONS, MicroUsd, Role, Verb};
 /// One row of the command table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandSpec {
-    /// The word after the slash.
+    /// Name of the command, without the slash.
     pub name: &'static str,
-    /// Usage, for example `/revise TEXT`.
+    /// Usage line, for example `/revise TEXT`.
     pub usage: &'static str,
-    /// Description of the command in the reply to `/help`.
+    /// Description of the command, shown in the reply to `/help`.
     pub about: &'static str,
-    /// Minimum role to use the command.
+    /// Minimum role that a person needs to use the command.
     pub role: Role,
-    /// Label that has the same effect as the command when someone adds it to an issue.
+    /// Label that has the same effect as the command when a person adds the label to an issue.
     pub label: Option<&'static str>,
     pub kind: CommandKind,
 }
@@ -34,13 +34,13 @@ pub struct CommandSpec {
 /// Effect of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandKind {
-    /// Starts the workflow whose table has the command.
+    /// The command starts the workflow whose table contains the command.
     Start,
     Common(Verb),
 }
 
 impl CommandKind {
-    /// Returns the verb of a command that every workflow understands; `None` for a command that starts a workflow.
+    /// Returns the verb if every workflow understands the command; `None` if the command starts a workflow.
     pub fn verb(self) -> Option<Verb> {
         match self {
             Self::Start => None,
@@ -50,16 +50,16 @@ impl CommandKind {
 }
 
 impl CommandSpec {
-    /// Returns whether the command takes free text, which may span lines and must not be empty.
+    /// Returns whether the command takes free text. Such text may span several lines and must not be empty.
     pub fn takes_text(&self) -> bool {
         self.usage.split_whitespace().any(|word| matches!(word, "TEXT" | "REASON" | "…"))
     }
 }
 
-/// Command that starts a workflow and, once it is done, the workflows that follow from its result.
+/// Command that starts a workflow and, after it, the workflows that follow from its result.
 pub const AUTO: &str = "auto";
 
-/// Like [`AUTO`], but skips people's approval of the documents that only describe the work.
+/// Command like [`AUTO`], but people's approval is skipped for documents that only describe the work.
 pub const HOTFIX: &str = "hotfix";
 
 const fn common(verb: Verb, usage: &'static str, about: &'static str, role: Role) -> CommandSpec {
@@ -127,31 +127,32 @@ pub const COMMON: &[CommandSpec] = &[
     common(Verb::Help, "/help", "list these commands", Role::Read),
 ];
 
-/// A parsed command.
+/// A parsed command of a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentCommand {
     pub spec: CommandSpec,
     pub args: String,
-    /// Whether the command names the App, as in `/countersign approve`. Then it cannot be meant for another bot.
+    /// Whether the command names the App, as in `/countersign approve`. Such a command cannot be meant for another bot.
     pub addressed: bool,
-    /// Number of the command's line in the comment, from 1.
+    /// Line number of the command in the comment, counted from 1.
     pub line: usize,
 }
 
-/// A line meant for the App that is not a valid command.
+/// A line that is meant for the App but is not a valid command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandMistake {
-    /// The word is close to a command's name, or the line names the App. Reply only if it is `addressed` or a gate is
-    /// open, because other words may be for another bot.
+    /// The word is similar to a command's name, or the line names the App. Reply to it only if `addressed` is true or a
+    /// gate is open, because otherwise the line may be meant for another bot.
     Unknown { word: String, did_you_mean: Option<&'static str>, addressed: bool, line: usize },
-    /// The comment is only this command, but it is in code, bold or a list, or has a typo.
+    /// The comment consists only of this command, but the command is inside code, bold text or a list, or contains a
+    /// typo.
     NotPlain { spec: CommandSpec, args: String, misspelt: bool },
-    /// The command requires text, but no text follows it.
+    /// The command requires text, but the comment contains no text after the command.
     NeedsText { spec: CommandSpec, line: usize },
 }
 
-/// Parses all commands of a comment, in order. `slug` is the App's name; like `/countersign`, it may come before a
-/// command.
+/// Parses all commands of a comment, in order. `slug` is the App's name on GitHub. A command may name the App by `slug`
+/// or as `countersign`, as in `/countersign approve`.
 pub fn parse(
     rows: &[CommandSpec],
     slug: Option<&str>,
@@ -204,9 +205,9 @@ pub fn parse(
     }
 }
 
-/// Parses a request that addresses the App by name. The request starts at a line of plain prose that begins with the
-/// name and runs to the end of the comment. The name without a request means `/help`, and `@countersign stop` means
-/// `/stop`.
+/// Parses a request that mentions the App by name. The request starts at a line of plain prose that begins with the
+/// mention, and runs to the end of the comment. A mention without a request means `/help`. A mention followed by a
+/// command name, such as `@countersign stop`, means that command.
 fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<CommentCommand> {
     let row = |name: &str| rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
     let route = row(ROUTE)?;
@@ -231,12 +232,12 @@ fn parse_mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Comment
     }
 }
 
-/// Returns the table's command that this label stands for.
+/// Returns the command in the table that this label stands for.
 pub fn find_by_label<'a>(rows: &'a [CommandSpec], label: &str) -> Option<&'a CommandSpec> {
     rows.iter().find(|row| row.label.is_some_and(|own| own.eq_ignore_ascii_case(label.trim())))
 }
 
-/// A command line, with the byte offsets of its start and its arguments.
+/// A command line. `start` and `args` are the byte offsets of the line's start and of the arguments.
 struct CommandLine {
     start: usize,
     word: CommandWord,
@@ -250,7 +251,7 @@ enum CommandWord {
 }
 
 impl CommandLine {
-    /// Parses the line whose slash is at `start`. Returns `None` if the line is not for the App.
+    /// Parses the line whose slash is at byte offset `start`. Returns `None` if the line is not meant for the App.
     fn parse_line(rows: &[CommandSpec], slug: Option<&str>, text: &str, start: usize) -> Option<Self> {
         let (first, after) = word_at(text, start + 1);
         let named =
@@ -278,7 +279,7 @@ impl CommandLine {
     }
 }
 
-/// Returns the next word on the same line and its end.
+/// Returns the next word on the same line, and the position of the word's end.
 fn word_at(text: &str, from: usize) -> (&str, usize) {
     let rest = &text[from..];
     let begin = from + (rest.len() - rest.trim_start_matches([' ', '\t']).len());
@@ -287,8 +288,8 @@ fn word_at(text: &str, from: usize) -> (&str, usize) {
     (&text[begin..end], end)
 }
 
-/// Returns the command whose name is similar to `word`. A long name may differ by two edits, and a short name by one,
-/// so that another bot's `/hold` is not taken for `/help`.
+/// Returns the name of the command that is most similar to `word`. A long name may differ by two edits. A short name
+/// may differ by only one, so that another bot's `/hold` is not mistaken for `/help`.
 fn nearest_name(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
     let word = word.to_ascii_lowercase();
     rows.iter()
@@ -298,7 +299,7 @@ fn nearest_name(rows: &[CommandSpec], word: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
-/// Returns the Levenshtein distance between two texts.
+/// Returns the Levenshtein distance between the two texts.
 fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -313,14 +314,14 @@ fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// Returns the approval option that `text` starts with.
+/// Returns the approval option with which `text` starts; `None` if it starts with any other word.
 pub fn parse_option(text: &str) -> Option<&'static str> {
     let first = text.split_whitespace().next()?.trim_matches(['`', '.', ',', '!', ':']);
     APPROVAL_OPTIONS.iter().find(|way| way.eq_ignore_ascii_case(first)).copied()
 }
 
-/// Finds the hash in the text of `/override`, where it is the first word or follows an option. Returns the hash and the
-/// text without it. The hash must have at least 12 digits, as in a gate's comment.
+/// Finds a hash in the text of `/override`, either as the first word or after an option. Returns the hash, and the text
+/// without the hash. The hash must have at least 12 digits, like the hash in a gate's comment.
 pub fn split_hash(text: &str) -> Option<(String, String)> {
     let skipped = usize::from(parse_option(text).is_some());
     let word = text.split_whitespace().nth(skipped)?;
@@ -328,7 +329,7 @@ pub fn split_hash(text: &str) -> Option<(String, String)> {
     is_hash.then(|| (word.to_ascii_lowercase(), text.replacen(word, "", 1).trim().to_owned()))
 }
 
-/// Arguments of `/approve`: the stage, the option and the start of the hash, in any order.
+/// Arguments of `/approve`: the stage, the option, and the first digits of the hash, in any order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApproveArguments {
     pub stage: Option<String>,
@@ -336,7 +337,7 @@ pub struct ApproveArguments {
     pub hash: Option<String>,
 }
 
-/// Error in the arguments of `/approve`. Its message is part of the reply.
+/// Error in the arguments of `/approve`. The error's message is quoted in the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApproveError {
     #[error("a hash needs at least 8 digits")]
@@ -374,7 +375,7 @@ impl ApproveArguments {
     }
 }
 
-/// Command for a request in free text.
+/// Command to which a request in free text is converted.
 pub const ROUTE: &str = "route";
 
 /// Arguments of `/dismiss` and `/must-fix`.
@@ -385,7 +386,7 @@ pub struct FindingArguments {
     pub text: String,
 }
 
-/// Error in the arguments of `/dismiss` or `/must-fix`. Its message is part of the reply.
+/// Error in the arguments of `/dismiss` or `/must-fix`. The error's message is quoted in the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FindingArgumentsError {
     #[error("give the number of the finding first, as in F3")]
@@ -411,14 +412,14 @@ impl FindingArguments {
     }
 }
 
-/// Error in the arguments of `/answer`. Its message is part of the reply.
+/// Error in the arguments of `/answer`. The error's message is quoted in the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("start each answer with the number of its question, as in /answer 1: yes 2: at most 20")]
 pub struct AnswersError;
 
-/// Parses the arguments of `/answer` into pairs of question number and answer. Any number may start a line. Within a
-/// line only the number after the current one starts an answer, because `at 10:30` is a time. If a number occurs twice,
-/// the later answer is used.
+/// Parses the arguments of `/answer` into pairs of question number and answer. At the start of a line, any number
+/// starts an answer. Within a line, only the next question number (the current number plus one) starts an answer, so
+/// that the `10:` in `at 10:30` does not. If a number occurs twice, the later answer is used.
 ///
 /// # Errors
 /// Returns an error if the text does not start with a number, or if all answers are empty.
@@ -452,7 +453,7 @@ pub fn parse_answers(args: &str) -> Result<Vec<(usize, String)>, AnswersError> {
     if answers.is_empty() { Err(AnswersError) } else { Ok(answers) }
 }
 
-/// Splits `2: text` into the number and the text.
+/// Splits a line such as `2: text` into the number and the text.
 fn parse_numbered(line: &str) -> Option<(usize, &str)> {
     let digits = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let number = line[..digits].parse().ok().filter(|_| digits <= 2)?;
@@ -461,12 +462,12 @@ fn parse_numbered(line: &str) -> Option<(usize, &str)> {
     after.chars().next().is_none_or(apart).then_some((number, after))
 }
 
-/// Error in the argument of `/budget`. Its message is part of the reply.
+/// Error in the argument of `/budget`. The error's message is quoted in the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("give the number of dollars to add, as in /budget +3")]
 pub struct RaiseError;
 
-/// Parses the argument of `/budget`: the dollars to add to the cap.
+/// Parses the argument of `/budget`, which is the number of dollars to add to the run's budget.
 pub fn parse_raise(args: &str) -> Result<MicroUsd, RaiseError> {
     let amount = args.trim().trim_matches('`');
     let amount = amount.strip_prefix('+').unwrap_or(amount);
@@ -477,7 +478,7 @@ pub fn parse_raise(args: &str) -> Result<MicroUsd, RaiseError> {
 mod tests {
     use super::*;
 
-    /// Renders a command as `name|args` and an unknown word as `?word>guess`.
+    /// Parses a comment and renders each command as `name|args`, and each unknown word as `?word>guess`.
     fn read(text: &str) -> Vec<String> {
         parse(COMMON, Some("countersign-dev"), text)
             .into_iter()

@@ -1,8 +1,9 @@
-//! Finds our own sentences in a comment. A mail program quotes our gate below the reply, often without `>`, and the
-//! quote includes the command to paste.
+//! Finds sentences of our own in a comment. When a person replies by mail, the mail program quotes our gate below the
+//! reply, often without `>`. This quote includes the command to paste, which must not be run.
 
-/// Returns the byte offset of the comment's first line that repeats a comment from `ours`, our earlier comments. A line
-/// is a repetition if it has at least five words that one of our comments contains in the same order.
+/// Returns the byte offset of the first line in the comment that repeats one of our earlier comments, which are given
+/// as `ours`. A line is a repetition if it has at least five words and one of our comments contains the same words in
+/// sequence.
 ///
 /// Code and folded text in our comments are ignored, because they quote other people or show the command to paste.
 pub fn find_quoted_text<'o>(comment: &str, ours: impl IntoIterator<Item = &'o str>) -> Option<usize> {

@@ -1,32 +1,32 @@
-//! `[budget]`: spending caps. They apply to pay-per-use calls, but not to calls covered by a subscription.
+//! `[budget]`: spending limits. The limits apply to pay-per-use calls, but not to calls covered by a subscription.
 
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::types::MicroUsd;
 
-/// Spending caps of a run, a repository and an installation. `None` means no cap.
+/// Spending limits for calls, runs, repositories and installations. `None` means that the limit does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetSettings {
-    /// Cap on the highest possible cost of one call.
+    /// Limit on the maximum possible cost of a single call.
     pub call: Option<MicroUsd>,
-    /// Cap on the total cost of one run's drafting; the same cap applies to the run's reviewing.
+    /// Limit on the total cost of drafting in one run. The same limit applies separately to the run's reviews.
     pub stage: Option<MicroUsd>,
     pub run: Option<MicroUsd>,
-    /// Maximum to which people may raise a run's cap from the thread.
+    /// Highest amount to which people may raise a run's limit with `/budget`.
     pub run_at_most: Option<MicroUsd>,
-    /// Cap on the total of all runs in a repository per UTC day.
+    /// Limit on the total cost of all runs in a repository per UTC day.
     pub repository_day: Option<MicroUsd>,
-    /// Cap on the total of an installation's repositories per UTC month.
+    /// Limit on the total cost of all runs in an installation's repositories per UTC month.
     pub installation_month: Option<MicroUsd>,
     /// Whether costs are shown in public repositories.
     pub show_on_public: bool,
 }
 
 impl Default for BudgetSettings {
-    /// Returns caps of several times the cost of a design that goes badly, which still stop an unattended loop. The
-    /// most expensive call of the built-in models costs at most $2.50. A design of three rounds makes about eight
-    /// calls, each well under a dollar.
+    /// Returns limits of several times the cost of a design that goes badly. These limits still stop a runaway loop
+    /// that nobody watches. The most expensive call of the built-in models costs at most $2.50. A design of three
+    /// rounds makes about eight calls, and each usually costs well under a dollar.
     fn default() -> Self {
         let dollars = |whole: u64| Some(MicroUsd(whole * 1_000_000));
         Self {
@@ -42,7 +42,7 @@ impl Default for BudgetSettings {
 }
 
 impl BudgetSettings {
-    /// Whether any cap limits a run, or several runs together.
+    /// Whether any spending limit applies to a run or to several runs together.
     pub fn has_spending_cap(&self) -> bool {
         [self.call, self.stage, self.run, self.repository_day, self.installation_month]
             .iter()
@@ -71,7 +71,7 @@ pub(super) struct RepositoryBudgetTable {
     repository_day: Option<Spanned<String>>,
 }
 
-/// Byte offset of a mistake in the settings file, and the error message.
+/// Byte offset of a mistake in the settings file, and the error message for the mistake.
 pub(super) type SettingMistake = (usize, String);
 
 impl BudgetTable {
@@ -112,7 +112,8 @@ impl BudgetTable {
 }
 
 impl RepositoryBudgetTable {
-    /// Returns the server's caps, replaced where the repository sets lower ones. A higher one is an error.
+    /// Returns the server's limits, with lower limits where the repository sets them. A limit that is higher than the
+    /// server's is an error.
     pub(super) fn tighten(self, server: &BudgetSettings) -> Result<BudgetSettings, SettingMistake> {
         let tighter = |key, given: &Option<Spanned<String>>, allowed: Option<MicroUsd>| {
             let Some(given) = given else { return Ok(allowed) };
@@ -138,7 +139,7 @@ impl RepositoryBudgetTable {
     }
 }
 
-/// Whether cap `a` allows more than `b`.
+/// Whether limit `a` allows more than limit `b`.
 fn is_looser(a: Option<MicroUsd>, b: Option<MicroUsd>) -> bool {
     match (a, b) {
         (_, None) => false,

@@ -1,4 +1,4 @@
-//! Parser of `countersign.toml`: tables, defaults, and checks of the values.
+//! Parser of `countersign.toml`: its tables, default values, and checks of the values.
 
 use std::{
     collections::BTreeMap,
@@ -46,7 +46,7 @@ struct ServerSettingsFile {
     installations: InstallationsTable,
     #[serde(default)]
     models: ModelsTable,
-    /// Rows of `[[model]]`.
+    /// Rows from the `[[model]]` tables.
     #[serde(default)]
     model: Vec<ModelTableRow>,
     #[serde(default)]
@@ -78,7 +78,7 @@ struct ServerSettingsFile {
 }
 
 impl ServerSettingsFile {
-    /// Applies the local models of `.env` to settings that the file leaves unset.
+    /// Uses the local models from `.env` for all settings that the file leaves unset.
     fn apply_local_models<'t>(
         &mut self,
         local: &LocalModelSettings,
@@ -137,8 +137,8 @@ struct TelemetryTable {
     otlp: Option<Spanned<String>>,
 }
 
-/// Allowed `lease_seconds`. A shorter lease would expire in every database failover; a longer one would delay the runs
-/// of a node that died.
+/// Range of allowed values of `lease_seconds`. A shorter lease would expire during every database failover. A longer
+/// lease would delay the runs of a node that died.
 const LEASE_SECONDS: RangeInclusive<u64> = 8..=600;
 
 #[derive(Deserialize)]
@@ -196,11 +196,11 @@ struct AnthropicTable {
 struct GeminiTable {
     base_url: Option<Spanned<String>>,
     allow_free_tier_for_private: bool,
-    /// Tables `[[providers.gemini.key]]`.
+    /// Rows from the `[[providers.gemini.key]]` tables.
     key: Vec<GeminiKeyTable>,
 }
 
-/// Details of a Gemini key; the key itself is in `.env`.
+/// Details of a Gemini key. The key itself is stored in `.env`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GeminiKeyTable {
@@ -221,8 +221,8 @@ struct StubTable {
     script: Option<PathBuf>,
 }
 
-/// Parses the settings file. It describes the Gemini keys, which are passed in `gemini_keys`; the other secrets are
-/// added later. Relative paths are resolved against `directory`, the file's directory.
+/// Parses the settings file. The Gemini keys, which the file only describes, are passed in `gemini_keys`; all other
+/// secrets are added later. Relative paths are resolved against `directory`, which contains the file.
 pub(super) fn parse(
     text: &str,
     name: &str,
@@ -318,7 +318,7 @@ pub(super) fn parse(
     })
 }
 
-/// Appends the fix to the message of the TOML parser.
+/// Appends the fix to the error message of the TOML parser.
 fn explain_error(mut error: ConfigError) -> ConfigError {
     let fix = match error.message.as_str() {
         "missing field `app`" => "; add [app] with id and private_key_file, or run `countersign setup`",
@@ -331,7 +331,8 @@ fn explain_error(mut error: ConfigError) -> ConfigError {
     error
 }
 
-/// Parses a duration such as `90s` or `2m`. Returns `None` if it is outside `within`, in seconds.
+/// Parses a duration such as `90s` or `2m`. Returns `None` if the text is invalid or the duration is outside `within`,
+/// a range in seconds.
 pub(super) fn parse_seconds(text: &str, within: &RangeInclusive<u64>) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let of_one = ["s", "m"].into_iter().zip([1, 60]).find(|(name, _)| *name == unit)?.1;
@@ -339,7 +340,7 @@ pub(super) fn parse_seconds(text: &str, within: &RangeInclusive<u64>) -> Option<
     within.contains(&seconds).then(|| Duration::from_secs(seconds))
 }
 
-/// Checks values of the settings. Each error names the line of the value.
+/// Checks values of the settings file. Each error contains the line number of the value.
 pub(super) struct SettingsChecker<'a> {
     pub(super) text: &'a str,
     pub(super) name: &'a str,
@@ -350,7 +351,8 @@ impl SettingsChecker<'_> {
         ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
     }
 
-    /// Parses a duration such as `90s` or `2m` within a range of seconds. Returns `usual` if `given` is `None`.
+    /// Parses a duration such as `90s` or `2m`, which must be within a range of seconds. Returns `usual` if `given` is
+    /// `None`.
     pub(super) fn time(
         &self,
         key: &str,
@@ -380,7 +382,7 @@ impl SettingsChecker<'_> {
         Ok(path.as_ref())
     }
 
-    /// Parses an http(s) URL without user, query or fragment. Plain http is allowed on loopback only.
+    /// Parses an http or https URL without user, query or fragment. Plain http is allowed only for loopback addresses.
     fn url(&self, key: &str, given: Option<&Spanned<String>>, default: &str) -> Result<Url, ConfigError> {
         let Some(given) = given else {
             return Ok(Url::parse(default).expect("a default that parses"));
@@ -454,8 +456,8 @@ impl SettingsChecker<'_> {
         Ok(ServerSettings { listen, private_listen, public_url })
     }
 
-    /// Parses an https origin without a path. Plain http is allowed on loopback only, because login tokens are sent
-    /// there.
+    /// Parses an https origin, which is a URL without a path. Plain http is allowed only for loopback addresses,
+    /// because login tokens are sent to this origin.
     fn origin(&self, key: &str, given: &Spanned<String>) -> Result<Url, ConfigError> {
         let url = Url::parse(given.as_ref()).ok().filter(|url| url.path() == "/" && url.query().is_none());
         let plain =
@@ -470,7 +472,8 @@ impl SettingsChecker<'_> {
         })
     }
 
-    /// Returns a `provider:model`, or `default` if `given` is `None`. `providers` checks later that the model exists.
+    /// Returns the setting as `provider:model`, or `default` if `given` is `None`. The module `providers` checks later
+    /// that the model exists.
     fn model(&self, key: &str, given: Option<Spanned<String>>, default: &str) -> Result<String, ConfigError> {
         given.map_or_else(|| Ok(default.to_owned()), |given| self.parse_model_spec_like(key, &given, default))
     }
@@ -531,7 +534,8 @@ impl SettingsChecker<'_> {
         self.model("reviewer", names.reviewer.clone(), REVIEWER)
     }
 
-    /// Returns the keys that the file describes, in its order, and then the other keys.
+    /// Returns the Gemini keys. The keys that the file describes come first, in the file's order, followed by all other
+    /// keys.
     fn gemini_keys(
         &self,
         described: &[GeminiKeyTable],
@@ -555,7 +559,7 @@ impl SettingsChecker<'_> {
         Ok(keys)
     }
 
-    /// Reads the Postgres address from its file. Refuses a file that other users can access.
+    /// Reads the Postgres address from its file. Fails if other users can access the file.
     fn postgres(&self, data: &DataTable, directory: &Path) -> Result<Option<PostgresSettings>, ConfigError> {
         let Some(given) = &data.postgres_file else {
             return match &data.lease_seconds {

@@ -1,5 +1,5 @@
-//! Rules for approving at a workflow's gates, in addition to the role a person needs: number of approvals, approvers,
-//! and deadlines.
+//! Rules for approvals at a workflow's gates, in addition to the role that a person needs: the number of approvals, the
+//! permitted approvers, and deadlines.
 
 use std::ops::RangeInclusive;
 
@@ -10,21 +10,21 @@ use super::workflows::{Refusal, WorkflowSettingsTable};
 
 const MOST_APPROVALS: u32 = 6;
 
-/// Maximum value of `remind_days` and `expire_days`: one year.
+/// Maximum value of `remind_days` and of `expire_days`, in days: one year.
 const MOST_DAYS: u32 = 365;
 
-/// Approval rules and deadlines of a workflow's gates.
+/// Approval rules and deadlines for the gates of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateRules {
-    /// Number of different people who must approve.
+    /// Number of distinct people who must approve.
     pub approvals: u32,
-    /// Whether the person who requested the run may not approve it.
+    /// Whether the person who requested a run is barred from approving it.
     pub approver_not_requester: bool,
-    /// Whether only code owners may approve. Each file then needs an approval by one of its owners.
+    /// Whether only code owners may approve. If true, each file needs an approval by one of its owners.
     pub code_owners: bool,
-    /// Days after which people are reminded, once; 0: never.
+    /// Number of days after which people are reminded once; 0 for no reminder.
     pub remind_days: u32,
-    /// Days without an answer after which the run ends; 0: never.
+    /// Number of days without an answer after which the run ends; 0 for no deadline.
     pub expire_days: u32,
 }
 
@@ -41,15 +41,15 @@ impl Default for GateRules {
 }
 
 impl GateRules {
-    /// Returns whether one approval by anybody with the required role is not enough.
+    /// Returns whether more is required than one approval by any person with the required role.
     pub fn has_extra_rules(&self) -> bool {
         self.approvals > 1 || self.approver_not_requester || self.code_owners
     }
 }
 
 impl WorkflowSettingsTable {
-    /// Applies this table to the rules `before`. For the server's file these are the defaults; for a repository's file
-    /// these are the server's rules, which it may only tighten.
+    /// Applies this table to the rules `before`. For the server's file, `before` contains the defaults. For a
+    /// repository's file, `before` contains the server's rules, which the repository may only tighten.
     pub(super) fn gate_rules(&self, before: &GateRules, server: bool) -> Result<GateRules, Refusal> {
         let mut rules = before.clone();
         let least = if server { 1 } else { before.approvals };

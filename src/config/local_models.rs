@@ -1,5 +1,6 @@
-//! Reads the `LOCAL_LLM_…` variables in `.env`, which set up a self-hosted model. Similar tools read the same names.
-//! Each variable is equivalent to lines of `countersign.toml`, which override it.
+//! Reads the `LOCAL_LLM_…` variables in `.env`, which set up a self-hosted model. Similar tools use the same variable
+//! names. Each variable is equivalent to certain lines of `countersign.toml`; if the file contains such lines, they
+//! override the variable.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -16,7 +17,7 @@ use super::{
 const PREFIX: &str = "LOCAL_LLM_";
 const ROLE_MODEL_PREFIX: &str = "LOCAL_LLM_MODEL_";
 
-/// Roles accepted in `LOCAL_LLM_MODEL_…` variables. `docs/roles.md` lists the roles that Countersign uses.
+/// Roles for which `LOCAL_LLM_MODEL_…` variables are accepted. `docs/roles.md` lists the roles that Countersign uses.
 const ROLES: [&str; 10] = [
     "ARCHITECT",
     "IMPLEMENTER",
@@ -30,7 +31,7 @@ const ROLES: [&str; 10] = [
     "CATCHER",
 ];
 
-/// Variables we accept but ignore.
+/// Endings of `LOCAL_LLM_…` variables that are accepted but ignored.
 const IGNORED_VARIABLES: [&str; 3] = ["TEMPERATURE", "TIMEOUT_MS", "ERROR_MODE"];
 
 const MODEL: &str = "llama3.1:8b";
@@ -38,23 +39,24 @@ const URL: &str = "http://localhost:11434";
 const HOSTS: &str = "localhost,127.0.0.1,::1";
 const MAX_TOKENS: u64 = 800;
 
-/// Context window of a local model, in tokens. For Ollama we request a window that fits the prompt, at most this one.
+/// Context window of a local model, in tokens. For Ollama, this is the maximum: we request a window that fits the
+/// prompt.
 const CONTEXT: u64 = 32_768;
 
 #[derive(Debug, Clone)]
 pub(super) struct LocalModelSettings {
     pub(super) provider: &'static str,
     pub(super) url: String,
-    /// API key; sent only to `url`.
+    /// API key, which is sent only to `url`.
     pub(super) key: Option<SecretString>,
     model: String,
-    /// Models of the roles that have their own model.
+    /// Models by role, for roles that have a model of their own.
     roles: BTreeMap<String, String>,
     max_tokens: u64,
 }
 
 impl LocalModelSettings {
-    /// Removes the `LOCAL_LLM_…` variables from `values` and parses them. Returns `None` if none are set.
+    /// Removes the `LOCAL_LLM_…` variables from `values` and parses them. Returns `None` if no such variable is set.
     pub(super) fn take_from_env(
         file: &Path,
         values: &mut BTreeMap<String, SecretString>,
@@ -140,14 +142,14 @@ impl LocalModelSettings {
         std::iter::once(("local".to_owned(), self.model.as_str())).chain(roles)
     }
 
-    /// Returns the preset of a role, or `None` if the role has no model of its own.
+    /// Returns the reference to a role's preset, or `None` if the role has no model of its own.
     pub(super) fn preset_for_role(&self, role: &str) -> Option<Spanned<String>> {
         self.roles.contains_key(role).then(|| Spanned::new(0..0, format!("preset:local-{role}")))
     }
 
-    /// Returns the model table's row for `model`. All local models get the same family, because a model's name does not
-    /// reveal it. To let one local model review another, write a `[[model]]` for each. `free` means that calls cost
-    /// nothing.
+    /// Returns a model table row for `model`. All local models get the same family, because the name of a model does
+    /// not reveal its family. If one local model is to review another, the settings need a `[[model]]` table for each.
+    /// `free` means that calls cost nothing.
     pub(super) fn model_table_row(&self, model: &str, free: bool) -> ModelTableRow {
         ModelTableRow::local_model(self.provider, model, [CONTEXT, self.max_tokens], free)
     }

@@ -1,9 +1,9 @@
-//! Settings: the server's `countersign.toml`, the secrets in `.env` next to it, and a repository's
-//! `.github/countersign.toml`, which may only tighten them.
+//! Settings: the server's `countersign.toml`, the secrets in `.env` in the same directory, and a repository's
+//! `.github/countersign.toml`, which may only tighten the server's settings.
 //!
-//! Settings are checked here, when they are loaded; an error names the file, the line and the fix. Secrets are never
-//! read from the process environment and never appear in a `Debug` or error text. `providers` checks that drafter and
-//! reviewer are of different model families.
+//! Settings are checked when they are loaded. Each error names the file, the line and the fix. Secrets are never read
+//! from the process environment and never appear in a `Debug` output or error message. The module `providers` checks
+//! that drafter and reviewer belong to different model families.
 
 mod budget;
 mod file;
@@ -59,17 +59,17 @@ pub const DEFAULT_FILE: &str = "countersign.toml";
 /// Known providers. In `provider:model`, the provider is the part before the colon.
 const PROVIDERS: [&str; 7] = ["claude", "anthropic", "gemini", "ollama", "openai", "opencode", "stub"];
 
-/// Path of a repository's own settings, read from its default branch.
+/// Path of a repository's own settings file, which is read from the default branch.
 pub const REPOSITORY_FILE: &str = ".github/countersign.toml";
 
-/// An invalid setting: its location and the fix.
+/// Error for an invalid setting, with the setting's location and the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// Name of the file as shown to the user.
     pub file: String,
-    /// Line number from 1, if the error has a location.
+    /// Line number, counted from 1, if the error has a location in the file.
     pub line: Option<usize>,
-    /// One sentence with the fix; never contains a secret.
+    /// Error message of one sentence that includes the fix. Never contains a secret.
     pub message: String,
 }
 
@@ -87,51 +87,54 @@ impl std::error::Error for ConfigError {}
 /// The server's checked settings. All paths are absolute.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// File the settings were read from.
+    /// Path of the file from which the settings were read.
     pub file: PathBuf,
     pub app: AppSettings,
     pub github: GitHubSettings,
     pub server: ServerSettings,
-    /// Directory of databases and mirrors.
+    /// Directory that contains the databases and mirrors.
     pub data_dir: PathBuf,
-    /// Shared Postgres; if `None`, databases are files in `data_dir`.
+    /// Shared Postgres database. If `None`, the databases are files in `data_dir`.
     pub postgres: Option<PostgresSettings>,
-    /// Installations that we serve. Deliveries of other installations are acknowledged and ignored.
+    /// Installations that this server serves. Deliveries of other installations are acknowledged and ignored.
     pub allowed_installations: Vec<InstallationId>,
     pub models: ModelSettings,
     pub budget: BudgetSettings,
     pub people: PeopleSettings,
     pub sandbox: SandboxSettings,
     pub fetch: FetchSettings,
-    /// Endpoint that receives traces as OTLP over HTTP; if `None`, no traces are sent.
+    /// Endpoint to which traces are sent as OTLP over HTTP. If `None`, no traces are sent.
     pub collector: Option<Url>,
     workflows: SettingsByWorkflow,
-    /// Secrets for verifying signatures. During a rotation there are two, the current one first.
+    /// Secrets for verifying webhook signatures. During a rotation two secrets are valid; the current one comes first.
     pub webhook_secrets: Vec<SecretString>,
-    /// Names of secrets found in the process environment, from which we never read secrets. Reported at start.
+    /// Names of secrets that were found in the process environment. They are reported at startup, because we never read
+    /// secrets from the environment.
     pub ignored_environment: Vec<String>,
-    /// Warnings about settings that are valid but probably wrong. Each is one sentence and names the line.
+    /// Warnings about settings that are valid but probably wrong. Each warning is one sentence and contains the line
+    /// number.
     pub warnings: Vec<String>,
 }
 
-/// A Postgres database shared by several servers.
+/// A Postgres database that several servers share.
 #[derive(Debug, Clone)]
 pub struct PostgresSettings {
-    /// File that holds the address.
+    /// File that contains the database address.
     pub file: PathBuf,
     pub address: SecretString,
-    /// Duration of a lease. If a server does not renew its lease for this long, other servers take over its runs.
+    /// Duration of a server's lease. If a server does not renew its lease within this time, other servers take over its
+    /// runs.
     pub lease: std::time::Duration,
 }
 
 #[derive(Debug, Clone)]
 pub struct AppSettings {
     pub id: u64,
-    /// File with the App's private key in PEM format.
+    /// File that contains the App's private key in PEM format.
     pub private_key_file: PathBuf,
 }
 
-/// Base URLs of a GitHub instance. A URL ends with a slash only if it has no path.
+/// Base URLs of a GitHub instance. Only URLs without a path end with a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitHubSettings {
     pub api_url: Url,
@@ -140,8 +143,8 @@ pub struct GitHubSettings {
 }
 
 impl GitHubSettings {
-    /// Derives the URLs from the web URL. On GitHub's own hosts the API has its own host (`api.…`); on GitHub
-    /// Enterprise Server it has the path `/api/v3`.
+    /// Derives the base URLs from the web URL. On GitHub's own hosts, the API has a separate host (`api.…`). On GitHub
+    /// Enterprise Server, the API has the path `/api/v3`.
     pub fn from_web_url(web: &Url) -> Self {
         let hosted = web.host_str().filter(|host| *host == "github.com" || host.ends_with(".ghe.com"));
         let api = match hosted {
@@ -157,33 +160,34 @@ impl GitHubSettings {
 pub struct ServerSettings {
     /// Address of the public listener, which serves `/webhook` and `/healthz`.
     pub listen: SocketAddr,
-    /// Address of the operator listener, which serves pages, metrics and readiness; loopback only.
+    /// Loopback address of the operator listener, which serves the operator's pages, metrics and readiness.
     pub private_listen: SocketAddr,
-    /// Public origin of the operator's pages, if a proxy makes them public.
+    /// Public origin of the operator's pages, if a proxy makes the pages public.
     pub public_url: Option<Url>,
 }
 
 impl ServerSettings {
-    /// Returns the public URL of a run's page, if the pages are public.
+    /// Returns the public URL of a run's page; `None` if the operator's pages are not public.
     pub fn run_page(&self, run: RunId) -> Option<String> {
         self.public_url.as_ref().map(|url| format!("{url}runs/{}/{}", run.repo, run.seq))
     }
 }
 
-/// Settings of models and providers. Rehearsals build them without a file.
+/// Settings of models and providers. Rehearsals build these settings without a file.
 #[derive(Debug, Clone)]
 pub struct ModelSettings {
-    /// Drafter as `provider:model`, for roles that have no model of their own.
+    /// Model that drafts for roles without a model of their own, as `provider:model`.
     pub drafter: String,
-    /// Models as `provider:model`, for roles that have their own model.
+    /// Models of the roles that have a model of their own, as `provider:model`, by role.
     pub roles: BTreeMap<String, String>,
-    /// Reviewer as `provider:model`.
+    /// Model that reviews, as `provider:model`.
     pub reviewer: String,
-    /// Rows that correct or extend the built-in model table.
+    /// Models that correct or extend the built-in model table.
     pub table: Vec<Model>,
-    /// Model ids accepted in a response instead of the requested one, by requested `provider:model`.
+    /// Model IDs that are accepted in a response in place of the requested one. The key is the requested
+    /// `provider:model`.
     pub successors: BTreeMap<String, Vec<String>>,
-    /// Names for models: pools, capabilities, roles and presets.
+    /// Names that stand for models: pools, capabilities, roles and presets.
     pub names: Names,
     pub claude: ProgramSettings,
     pub anthropic: AnthropicSettings,
@@ -191,43 +195,45 @@ pub struct ModelSettings {
     pub ollama: OllamaSettings,
     pub openai: OpenAiSettings,
     pub opencode: ProgramSettings,
-    /// Whether the operator attests that OpenCode calls the model that we request.
+    /// Whether the operator has confirmed that OpenCode calls the model that we request.
     pub attest_opencode: bool,
     pub stub: StubSettings,
     pub workers: WorkerSettings,
     pub timeouts: Timeouts,
-    /// Recording or replaying of model responses; `None` for neither.
+    /// Settings for recording or replaying model responses; `None` to do neither.
     pub cassettes: Option<CassetteSettings>,
-    /// Files and directories of the server that model programs may not read.
+    /// Files and directories of the server that the programs of models must not read.
     pub ours: Vec<PathBuf>,
 }
 
-/// One model: a `[[model]]` of the settings, or a row of the built-in table.
+/// A model, defined by a `[[model]]` table of the settings or by a row of the built-in table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Model {
-    /// Model id sent to the API.
+    /// Model ID that is sent to the API.
     pub id: String,
-    /// Names accepted after `provider:`.
+    /// Other names of the model that are accepted after `provider:`.
     pub aliases: Vec<String>,
-    /// Providers that serve the model, as written before the colon; the default one first.
+    /// Providers that serve the model, by the name that is written before the colon. The default provider comes first.
     pub providers: Vec<String>,
     pub family: Family,
-    /// Context window in tokens, input and output together.
+    /// Size of the context window in tokens, for input and output together.
     pub context: u64,
-    /// Maximum tokens of one response.
+    /// Maximum number of output tokens in one response.
     pub max_output: u64,
-    /// Base price, then the tiers. The last price that applies to a call is used. Empty if the price is unknown.
+    /// Base price, followed by the prices of the tiers. For a call, the last price that applies is used. Empty if the
+    /// price is unknown.
     pub prices: Vec<Price>,
-    /// Retirement date announced by its vendor.
+    /// Retirement date that the model's vendor has announced.
     pub retires: Option<Timestamp>,
-    /// Replacement named by its vendor.
+    /// Replacement model that the vendor recommends.
     pub successor: Option<String>,
-    /// Page the data comes from, and the day it was read.
+    /// Page from which the data of this row was taken, and the day on which the page was read.
     pub source: Option<String>,
 }
 
 impl Model {
-    /// Returns the price of a call whose prompt has `prompt` tokens.
+    /// Returns the price that applies at the time `now` to a call whose prompt has `prompt` tokens. Returns `None` if
+    /// no price is known.
     pub fn price(&self, prompt: u64, now: Timestamp) -> Option<Price> {
         let applies = |price: &&Price| {
             (price.above == 0 || prompt > price.above) && price.from.is_none_or(|from| from <= now)
@@ -243,21 +249,21 @@ pub struct Price {
     pub output: u64,
     pub cache_read: u64,
     pub cache_write: u64,
-    /// Number of prompt tokens, including cached ones, above which the price applies; 0 for all prompts.
+    /// Number of prompt tokens, including cached tokens, above which the price applies; 0 if it applies to all prompts.
     pub above: u64,
-    /// Time from which the price applies; `None` for always.
+    /// Time from which the price applies; `None` if it has always applied.
     pub from: Option<Timestamp>,
 }
 
 impl Price {
-    /// Returns a price with Anthropic's usual cache prices: a read costs a tenth of the input price, and a write costs
-    /// 1.25 times the input price.
+    /// Returns a price with Anthropic's usual cache prices. A cache read costs a tenth of the input price, and a cache
+    /// write costs 1.25 times the input price.
     pub fn per_million(input: u64, output: u64) -> Self {
         Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5, above: 0, from: None }
     }
 }
 
-/// Settings of the Anthropic API, which we call without the Claude program.
+/// Settings of the Anthropic API, which is called directly, without the Claude program.
 #[derive(Debug, Clone)]
 pub struct AnthropicSettings {
     pub base_url: Url,
@@ -267,11 +273,11 @@ pub struct AnthropicSettings {
 #[derive(Debug, Clone)]
 pub struct GeminiSettings {
     pub base_url: Url,
-    /// Keys in the order in which they are used.
+    /// API keys, in the order in which they are used.
     pub keys: Vec<GeminiKey>,
-    /// Whether free-tier keys may be used for private repositories.
+    /// Whether free-tier keys may also be used for private repositories.
     pub free_for_private: bool,
-    /// Whether Gemini may also draft. By default it only reviews.
+    /// Whether Gemini may also draft. By default, Gemini only reviews.
     pub drafts: bool,
 }
 
@@ -280,13 +286,14 @@ impl GeminiSettings {
         Self { base_url, keys, free_for_private: false, drafts: false }
     }
 
-    /// Whether some key may be used for public repositories only.
+    /// Whether at least one key may be used only for public repositories.
     pub fn depends_on_privacy(&self) -> bool {
         self.keys.iter().any(|key| !self.may_read_private(key))
     }
 
-    /// Returns whether private code may be sent with this key. A key of unknown tier is treated as a free one: if that
-    /// is wrong, the operator adds a line of settings, whereas the opposite mistake would leak code.
+    /// Returns whether private code may be sent with this key. A key of unknown tier is treated as a free-tier key. If
+    /// this is wrong, the operator only has to add a line to the settings, whereas the opposite mistake would leak
+    /// private code.
     pub fn may_read_private(&self, key: &GeminiKey) -> bool {
         self.free_for_private || key.tier == Some(GeminiTier::Paid)
     }
@@ -295,14 +302,14 @@ impl GeminiSettings {
 #[derive(Debug, Clone)]
 pub struct GeminiKey {
     pub name: String,
-    /// Google project of the key. All keys of a project share its quota.
+    /// Google project to which the key belongs. All keys of a project share the project's quota.
     pub project: String,
     pub tier: Option<GeminiTier>,
     pub secret: SecretString,
 }
 
 impl GeminiKey {
-    /// Returns a key without a tier. Its name is also used as its project.
+    /// Returns a key without a tier. The key's name is also used as the name of its project.
     pub fn without_details(name: &str, secret: SecretString) -> Self {
         Self { name: name.to_owned(), project: name.to_owned(), tier: None, secret }
     }
@@ -313,7 +320,7 @@ impl GeminiKey {
 #[serde(rename_all = "lowercase")]
 pub enum GeminiTier {
     Paid,
-    /// Free tier: Google may train on the prompts.
+    /// Free tier, on which Google may train on the prompts.
     Free,
 }
 
@@ -325,9 +332,9 @@ pub struct OllamaSettings {
 /// Settings of an endpoint that offers OpenAI's chat completions API.
 #[derive(Debug, Clone)]
 pub struct OpenAiSettings {
-    /// Base URL up to the API version; `/chat/completions` is appended.
+    /// Base URL, which includes the API version. `/chat/completions` is appended to it.
     pub base_url: Url,
-    /// API key. An endpoint on this machine may need none.
+    /// API key; `None` for an endpoint that needs no key, such as one on this machine.
     pub api_key: Option<SecretString>,
 }
 
@@ -340,32 +347,32 @@ pub struct CassetteSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CassetteMode {
-    /// Call models and record their responses.
+    /// Models are called, and their responses are recorded.
     Record,
-    /// Return recorded responses instead of calling models.
+    /// Recorded responses are returned instead of calling models.
     Replay,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct StubSettings {
-    /// Script with the responses; `None` for the built-in rehearsal.
+    /// Script that contains the responses; `None` for the built-in rehearsal.
     pub script: Option<PathBuf>,
 }
 
 impl ModelSettings {
-    /// Returns the drafter's model for this role.
+    /// Returns the model that drafts for this role.
     pub fn drafter_of(&self, role: &str) -> &str {
         self.roles.get(role).unwrap_or(&self.drafter)
     }
 
-    /// Returns the distinct drafting models, each with the first role that uses it.
+    /// Returns all models that draft, without duplicates, each with the first role that uses the model.
     pub fn drafters(&self) -> impl Iterator<Item = (&str, &String)> {
         let mut known = BTreeSet::new();
         let roles = self.roles.iter().map(|(role, spec)| (role.as_str(), spec));
         std::iter::once(("drafter", &self.drafter)).chain(roles).filter(move |(_, spec)| known.insert(*spec))
     }
 
-    /// Returns settings whose drafter and reviewer are scripted: they need no key and no network.
+    /// Returns settings with a scripted drafter and a scripted reviewer, which need neither a key nor a network.
     pub fn rehearsal(data_dir: &Path) -> Self {
         Self {
             drafter: "stub:drafter".into(),
@@ -374,7 +381,7 @@ impl ModelSettings {
         }
     }
 
-    /// Default settings: the Claude program drafts and Gemini reviews.
+    /// Returns the default settings, in which the Claude program drafts and Gemini reviews.
     pub fn with_real_models(
         data_dir: &Path,
         gemini_key: Option<SecretString>,
@@ -416,7 +423,7 @@ impl ModelSettings {
         }
     }
 
-    /// Returns all API keys, so that they can be redacted from texts.
+    /// Returns all API keys, so that callers can redact them from texts.
     pub fn secrets(&self) -> Vec<SecretString> {
         let apis = [&self.anthropic.api_key, &self.openai.api_key].into_iter().flatten();
         apis.chain(self.gemini.keys.iter().map(|key| &key.secret)).cloned().collect()
@@ -424,7 +431,7 @@ impl ModelSettings {
 }
 
 impl Settings {
-    /// Returns a warning for the private key file and for `.env` if other users can access it.
+    /// Returns one warning each for the private key file and for `.env` if other users can access the file.
     pub fn exposed_secrets(&self) -> Vec<String> {
         let env = self.file.with_file_name(".env");
         let open = |path: &&PathBuf| {
@@ -434,18 +441,18 @@ impl Settings {
         files.map(|path| format!("{0} is open to other users; run: chmod 600 {0}", path.display())).collect()
     }
 
-    /// Returns the server's settings of a workflow.
+    /// Returns the server's settings for a workflow.
     pub fn workflow(&self, name: &str) -> &WorkflowSettings {
         self.workflows.get(name).expect("every workflow has settings")
     }
 
-    /// Returns the router's settings, or `None` if no workflow routes requests.
+    /// Returns the settings of the router, or `None` if no workflow routes requests.
     pub fn routing(&self) -> Option<&Routing> {
         self.workflows.values().find_map(|workflow| workflow.routing.as_ref())
     }
 
-    /// Reads and checks the settings in `path` and the `.env` next to it. `workflows` lists the workflow tables that
-    /// the file may contain.
+    /// Reads and checks the settings in the file `path` and the secrets in `.env` in the same directory. `workflows`
+    /// lists the workflow tables that the file may contain.
     pub fn load(path: &Path, workflows: &[WorkflowDefaults]) -> Result<Self, ConfigError> {
         Self::load_in(path, workflows, |name| std::env::var_os(name).is_some())
     }
@@ -510,14 +517,14 @@ pub fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Line number, from 1, of byte `at` in `text`.
+/// Returns the line number, counted from 1, of the byte at offset `at` in `text`.
 fn line_of(text: &str, at: usize) -> usize {
     let before = &text.as_bytes()[..at.min(text.len())];
     1 + before.iter().filter(|b| **b == b'\n').count()
 }
 
-/// Converts an error of the TOML parser. Truncates the message, because it quotes the file, and a repository's file can
-/// be written by anybody.
+/// Converts an error of the TOML parser. The message is truncated because it quotes the file, and a repository's file
+/// is untrusted input.
 fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
     ConfigError {
         file: file.to_owned(),

@@ -27,7 +27,7 @@ pub(super) struct ModelTableRow {
 }
 
 impl ModelTableRow {
-    /// Returns the row of a model named in `.env`; `context` and `max_output` are in tokens.
+    /// Returns the table row for a model that is named in `.env`. `context` and `max_output` are in tokens.
     pub(super) fn local_model(provider: &str, id: &str, [context, max_output]: [u64; 2], free: bool) -> Self {
         let spanned = |text: &str| Spanned::new(0..0, text.to_owned());
         let zero = || Spanned::new(0..0, 0.0);
@@ -112,8 +112,8 @@ impl SettingsChecker<'_> {
         table.iter().map(|row| self.model_row(row)).collect()
     }
 
-    /// Returns one warning for each paid model without a price, because no paid call to it is made while a spending cap
-    /// is set.
+    /// Returns one warning for each paid model without a price. While a spending cap is set, no paid calls are made to
+    /// such a model.
     pub(super) fn unpriced_warnings(&self, table: &[ModelTableRow]) -> Vec<String> {
         // The `claude` program is paid by subscription, and `stub` costs nothing.
         let billed = |row: &&ModelTableRow| {
@@ -196,7 +196,7 @@ impl SettingsChecker<'_> {
         })
     }
 
-    /// Checks that `name`, the part before the colon, is a known provider.
+    /// Checks that `name`, the part of a model's name before the colon, is a known provider.
     pub(super) fn check_provider<T>(
         &self,
         key: &str,

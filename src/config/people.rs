@@ -1,4 +1,4 @@
-//! `[people]`: daily limits per person, and the label that keeps us from working on an issue.
+//! `[people]`: daily limits per person, and the label that opts an issue out.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -9,10 +9,10 @@ use crate::types::MicroUsd;
 /// Limits for each person in each repository, and the opt-out label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeopleSettings {
-    /// Maximum runs that one person may start in a repository per UTC day. `None`: unlimited.
+    /// Maximum number of runs that one person may start per repository and UTC day; `None` for no limit.
     pub runs_a_day: Option<u32>,
-    /// Cap on the cost, per UTC day, of the runs that one person started in a repository. A person who reaches it
-    /// cannot start another run that day. `None` for no limit.
+    /// Maximum total cost of the runs that one person started, per repository and UTC day. A person who has reached
+    /// this cost cannot start another run that day. `None` for no limit.
     pub cost_a_day: Option<MicroUsd>,
     /// Label that opts an issue out: we do no work on an issue with this label.
     pub opt_out_label: String,

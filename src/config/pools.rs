@@ -34,7 +34,7 @@ impl Level {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// Start each call with the model after the previous call's.
+    /// Start each call with the model that follows the first model of the previous call.
     #[default]
     RoundRobin,
     /// Use the first available model in the list.
@@ -59,31 +59,31 @@ impl fmt::Display for Strategy {
 /// Retry policy after a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retry {
-    /// Delay if the provider's response does not specify one.
+    /// Delay before a retry if the provider's response does not specify one.
     pub wait: Duration,
-    /// Whether the delay doubles each time.
+    /// Whether the delay doubles with each consecutive rate limit.
     pub doubled: bool,
-    /// Retries of the same model before the pool tries another.
+    /// Maximum number of retries of the same model before the pool tries another model.
     pub same_model: u32,
 }
 
-/// Retry policy of a pool that sets no `retry`. It waits 30 s, but the retry preset `default` waits 60 s; the
-/// difference is intended.
+/// Retry policy of a pool without a `retry` setting. Its delay of 30 s intentionally differs from the 60 s of the retry
+/// preset `default`.
 const DEFAULT_RETRY: Retry = Retry { wait: Duration::from_secs(30), doubled: false, same_model: 1 };
 
 impl Retry {
-    /// Returns the delay after `times` rate limits in a row, for responses that specify no delay.
+    /// Returns the delay after `times` consecutive rate limits, for responses that specify no delay.
     pub fn wait_after(&self, times: u32) -> Duration {
         let factor = if self.doubled { 1 << times.saturating_sub(1).min(8) } else { 1 };
         self.wait.saturating_mul(factor)
     }
 }
 
-/// A `[pools.NAME]` table; models are stored as written there.
+/// A `[pools.NAME]` table. Model names are stored as written in the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolSettings {
     pub primary: Vec<String>,
-    /// Models used when a primary model's quota is exhausted, or when no primary model answers.
+    /// Models that are used when a primary model's quota is exhausted, or when no primary model responds.
     pub fallback: Vec<String>,
     pub strategy: Strategy,
     pub retry: Retry,
@@ -106,7 +106,8 @@ pub enum ResolvedModelName<'a> {
     Pool(&'a str, &'a PoolSettings),
 }
 
-/// Primary models of the pool `default`. Its `opencode` models are skipped until the operator sets `attest_opencode`.
+/// Primary models of the pool `default`. The `opencode` models in this list are skipped until the operator sets
+/// `attest_opencode`.
 const DEFAULT_PRIMARY: [&str; 3] = [
     "claude:sonnet",
     "opencode:google/antigravity-claude-sonnet-4-5",
@@ -177,7 +178,7 @@ impl Names {
         self.resolve(spec)
     }
 
-    /// Every `provider:model` that a call to `spec` may use.
+    /// Returns every `provider:model` that a call to `spec` may use.
     pub fn models<'a>(&'a self, spec: &'a str) -> Vec<&'a str> {
         match self.resolve(spec) {
             Ok(ResolvedModelName::Model(spec)) => vec![spec],
@@ -242,7 +243,7 @@ pub(super) struct CapabilitiesTable {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RolesTable {
-    /// A capability level, or a model as in `implementer` and the fields after it.
+    /// A capability level or a model. In contrast, the fields from `implementer` on accept only a model.
     architect: Option<Spanned<String>>,
     engineer: Option<Level>,
     junior: Option<Level>,
@@ -253,7 +254,7 @@ pub(super) struct RolesTable {
 }
 
 impl RolesTable {
-    /// Applies the local models of `.env` to roles the file does not set.
+    /// Applies the local models from `.env` to the roles that the settings file does not set.
     pub(super) fn apply_local_models(&mut self, local: &LocalModelSettings) {
         for (role, given) in [
             ("implementer", &mut self.implementer),
@@ -270,7 +271,7 @@ impl RolesTable {
         Level::ALL.into_iter().find(|level| level.as_str() == given.as_ref())
     }
 
-    /// Returns the drafting roles that have their own model, each with the model.
+    /// Returns each drafting role that has its own model, together with the model.
     pub(super) fn models(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
         let architect = self.architect.as_ref().filter(|_| self.level_of_architects().is_none());
         [
@@ -343,7 +344,7 @@ pub(super) fn build_model_names(
     Ok(names)
 }
 
-/// Returns whether `spec` is a name for models, such as `pool:NAME`, instead of a model.
+/// Returns whether `spec` is a name such as `pool:NAME`, and not a plain `provider:model`.
 fn is_name(spec: &str) -> bool {
     ["pool:", "capability:", "role:", "preset:"].iter().any(|kind| spec.starts_with(kind))
 }

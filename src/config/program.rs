@@ -9,10 +9,10 @@ use url::Url;
 /// Settings of one external program.
 #[derive(Debug, Clone)]
 pub struct ProgramSettings {
-    /// Path of the program; if `None`, it is searched for in `PATH` and the usual directories.
+    /// Path of the program. If `None`, the program is searched for in `PATH` and the usual directories.
     pub path: Option<PathBuf>,
-    /// Configuration directory of the server for this program. The operator's own directory is never used, because its
-    /// hooks would run.
+    /// Configuration directory that the server uses for this program. The operator's own directory is never used,
+    /// because its hooks would run.
     pub config_dir: PathBuf,
     /// API to use instead of the program's own, such as a fake on loopback.
     pub base_url: Option<Url>,
@@ -37,7 +37,7 @@ pub(super) struct ProgramTable {
 }
 
 impl ProgramTable {
-    /// Returns the settings; `usual` is the default configuration directory.
+    /// Returns the program's settings. `usual` is the default configuration directory.
     pub(super) fn settings(
         &self,
         directory: &Path,

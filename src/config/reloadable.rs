@@ -12,8 +12,8 @@ use secrecy::{ExposeSecret, SecretString};
 use super::{ModelSettings, ProgramSettings, Settings, WorkerSettings};
 use crate::types::Hash;
 
-/// A value shared by all its clones; setting it replaces it for all of them. Readers that fetched it before keep the
-/// old value.
+/// A value that all its clones share: a new value replaces the old one in all clones. Readers that have already fetched
+/// the old value keep it.
 #[derive(Debug)]
 pub struct ReloadableValue<T>(Arc<RwLock<Arc<T>>>);
 
@@ -38,7 +38,7 @@ impl<T> Clone for ReloadableValue<T> {
 }
 
 impl Settings {
-    /// Returns the names of the settings tables in which `new` differs and that are read only at start.
+    /// Returns the names of the settings tables that differ in `new` and are read only at start.
     pub fn settings_needing_restart(&self, new: &Self) -> Vec<&'static str> {
         // Compare `Debug` texts: they show every setting and hide every secret.
         let differ = |old: &dyn Debug, new: &dyn Debug| format!("{old:?}") != format!("{new:?}");
@@ -73,8 +73,9 @@ impl Settings {
 }
 
 impl Settings {
-    /// Returns a fingerprint of each settings table that all nodes of one Postgres must share. Secrets and settings of
-    /// a single node are not included: paths, addresses and the sizes of worker pools.
+    /// Returns a fingerprint of each settings table that must be the same on all nodes of one Postgres database.
+    /// Secrets are not included. Neither are the settings of a single node: paths, addresses and the sizes of worker
+    /// pools.
     pub fn fingerprints(&self) -> BTreeMap<&'static str, String> {
         let Self { allowed_installations: mut allowed, mut models, mut sandbox, .. } = self.clone();
         allowed.sort_unstable();

@@ -11,7 +11,7 @@ use super::{
     workflows::{self, SettingsByWorkflow},
 };
 
-/// Settings that apply to one repository: the server's, tightened by its own.
+/// Settings that apply to one repository: the server's settings, tightened by the repository's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoSettings {
     pub budget: BudgetSettings,
@@ -28,7 +28,7 @@ struct RepositorySettingsFile {
     test: TestSettings,
 }
 
-/// Settings for running a repository's tests, if its files do not show how.
+/// Settings for running a repository's tests, for a repository whose files do not show how to run them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TestSettings {
@@ -40,7 +40,7 @@ pub struct TestSettings {
     pub report: Option<String>,
     /// Shell command that runs the end-to-end tests.
     pub end_to_end: Option<String>,
-    /// Seconds above which the whole test suite runs once instead of three times.
+    /// Duration in seconds above which the whole test suite is run once instead of three times.
     pub full_seconds: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ fn below_root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::E
 }
 
 impl TestSettings {
-    /// Returns settings with only this command. The command's exit code is the test result.
+    /// Returns test settings that contain only this command. The command's exit code is the test result.
     pub fn from_command(line: &str) -> Self {
         Self { command: Some(line.to_owned()), ..Self::default() }
     }
@@ -85,7 +85,8 @@ impl RepoSettings {
         Self { budget: settings.budget.clone(), workflows: settings.workflows.clone() }
     }
 
-    /// Returns whether the repository's file disables all work. It can do so even if the rest of the file is invalid.
+    /// Returns whether the repository's file disables all work. This setting takes effect even if the rest of the file
+    /// is invalid.
     pub fn switches_off(text: &str) -> bool {
         let enabled = text.parse::<toml::Table>().ok().and_then(|table| table.get("enabled")?.as_bool());
         enabled == Some(false)

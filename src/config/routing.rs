@@ -10,8 +10,7 @@ use super::{
     workflows::{Refusal, WorkflowSettingsTable},
 };
 
-/// Effect of a routing decision. Later variants are stricter; a repository may choose only a stricter one than the
-/// server's.
+/// Effect of a routing decision. Later variants are stricter, and a repository may only tighten the server's choice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteMode {
@@ -28,11 +27,11 @@ pub enum RouteMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routing {
     pub mode: RouteMode,
-    /// Model that routes: `provider:model`, or a name such as `preset:NAME` or `pool:NAME`.
+    /// Model that chooses the workflow: `provider:model`, or a name such as `preset:NAME` or `pool:NAME`.
     pub model: String,
-    /// Timeout of a call to an API.
+    /// Timeout of a routing call to a model API.
     pub service: Duration,
-    /// Timeout of a call through a local program.
+    /// Timeout of a routing call through a local program.
     pub program: Duration,
 }
 
@@ -66,7 +65,7 @@ impl WorkflowSettingsTable {
         })
     }
 
-    /// Builds a repository's routing settings, which may only tighten the server's.
+    /// Builds a repository's routing settings. They may only tighten the server's settings.
     pub(super) fn tighten_routing(&self, server: &Routing) -> Result<Routing, Refusal> {
         let others = [&self.model, &self.service_timeout, &self.program_timeout];
         if let Some(given) = others.into_iter().flatten().next() {

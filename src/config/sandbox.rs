@@ -14,11 +14,11 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxLevel {
-    /// No isolation: a cleared environment and limits on time and memory.
+    /// The command is not isolated. Only its environment is cleared, and its time and memory are limited.
     None,
-    /// Runs as another user, with Landlock and without sockets.
+    /// The command runs as another user, confined by Landlock and without sockets.
     Basic,
-    /// As `Basic`, and in separate namespaces.
+    /// The command is confined as with `Basic`, and also runs in separate namespaces.
     Full,
 }
 
@@ -36,15 +36,17 @@ impl SandboxLevel {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxSettings {
-    /// Required level. If `None`, uses the strictest level that works, and fails if only `none` works.
+    /// Required isolation level. If `None`, the strictest level that works is used; if only `none` works, this is an
+    /// error.
     pub level: Option<SandboxLevel>,
     /// Hosts from which dependencies may be fetched; none by default.
     pub hosts: Hosts,
-    /// Folder whose files are put into the home of programs that fetch dependencies, such as settings that name a
-    /// mirror.
+    /// Folder whose files are placed in the home directory of programs that fetch dependencies. For example, the folder
+    /// can hold settings that name a mirror.
     #[serde(deserialize_with = "folder")]
     pub home: Option<PathBuf>,
-    /// Executable of Countersign, used as the first stage inside the sandbox; `None` for the running one.
+    /// Countersign executable that runs as the first stage inside the sandbox; `None` for the executable of this
+    /// process.
     #[serde(skip)]
     pub program: Option<PathBuf>,
     /// Timeout of one test run; `None` for the default.
@@ -71,7 +73,7 @@ fn folder<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Erro
     )))
 }
 
-/// Hosts of a `hosts` list. Names and addresses have a port, by default 443. Networks can be reached on port 443 only.
+/// Hosts of a `hosts` list. Each name or address has a port, by default 443. Networks can be reached only on port 443.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub struct Hosts {
@@ -110,7 +112,8 @@ impl Hosts {
         self.names.is_empty() && self.addresses.is_empty() && self.networks.is_empty()
     }
 
-    /// Adds `name`, `name:port`, an address, `address:port` (`[address]:port` for IPv6), or a network such as `10.1.0.0/16`.
+    /// Adds one entry of the list. The entry is `name`, `name:port`, an address, `address:port` (`[address]:port` for
+    /// IPv6), or a network such as `10.1.0.0/16`.
     fn add(&mut self, text: &str) -> Result<(), String> {
         if let Ok(address) = text.parse() {
             self.addresses.push(address);

@@ -1,4 +1,5 @@
-//! Reads secrets from a `.env` file, where each is a value or the path of a file with the value.
+//! Reads secrets from a `.env` file. Each secret is given either as a value or as the path of a file that contains the
+//! value.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,8 +67,8 @@ impl Secrets {
         })
     }
 
-    /// Returns the secrets with which a delivery may be signed, the current one first. A missing secret is an error,
-    /// because we would then accept unsigned deliveries.
+    /// Returns the secrets with which a delivery may be signed, the current secret first. A missing secret is an error;
+    /// otherwise the server would accept unsigned deliveries.
     pub(super) fn webhook_secrets(&self) -> Result<Vec<SecretString>, ConfigError> {
         let current = self.webhook.clone().ok_or_else(|| {
             env_file_error(
@@ -116,8 +117,8 @@ fn read_env_file(file: &Path) -> Result<BTreeMap<String, SecretString>, ConfigEr
     Ok(values)
 }
 
-/// Refuses a secret that contains `$` outside single quotes. The parser would replace it from the process environment,
-/// from which we never read secrets.
+/// Refuses a secret that contains `$` outside single quotes. The parser would replace the variable with its value from
+/// the process environment, from which we never read secrets.
 fn refuse_expansion(file: &Path, text: &str) -> Result<(), ConfigError> {
     for (index, line) in text.lines().enumerate() {
         let line = line.trim().trim_start_matches("export ");

@@ -9,12 +9,12 @@ use super::{ConfigError, file::SettingsChecker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Timeout of a call to one model without a fallback.
+    /// Timeout of a call that can use only one model and no fallback.
     pub call: Duration,
-    /// Timeout of the Claude program if the API is its fallback. Also the timeout of each model of a pool except the
+    /// Timeout of the Claude program when the API is its fallback. Also the timeout of each model of a pool except the
     /// last.
     pub first_leg: Duration,
-    /// Timeout of the API call that follows when the Claude program has failed.
+    /// Timeout of the API call that is made after the Claude program has failed.
     pub second_leg: Duration,
 }
 
@@ -26,12 +26,13 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Timeout of the Claude program and its API fallback together. Also the timeout for all models of a pool together.
+    /// Returns the timeout of the Claude program and its API fallback together. This is also the timeout for all models
+    /// of a pool together.
     pub fn both_legs(&self) -> Duration {
         self.first_leg + self.second_leg
     }
 
-    /// Longest time that one model call can take.
+    /// Returns the maximum duration of one model call.
     pub fn longest(&self) -> Duration {
         self.call.max(self.both_legs())
     }

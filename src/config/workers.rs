@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::{ConfigError, file::SettingsChecker};
 use crate::{limits, types::WorkerPool};
 
-/// Directory in the data directory for records of running programs.
+/// Name of the directory, inside the data directory, for records of running programs.
 const CHILDREN: &str = "children";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +21,13 @@ pub struct WorkerSettings {
     pub medium: Bulkhead,
     pub low: Bulkhead,
     pub background: Bulkhead,
-    /// Worker pool for runs of issues with a label, by label. Case is ignored.
+    /// Worker pools by issue label, for runs about an issue with that label. Case is ignored.
     pub labels: BTreeMap<String, WorkerPool>,
-    /// Worker pool for runs about certain files. A key is a file or a folder.
+    /// Worker pools by file or folder, for runs about that file or about files in that folder.
     pub paths: BTreeMap<String, WorkerPool>,
     /// Directory for records of running programs, so that orphans can be killed at the next start.
     pub children: PathBuf,
-    /// Time between SIGTERM and SIGKILL. Kept short, since shutdown waits for it.
+    /// Delay between SIGTERM and SIGKILL. It is short, because shutdown waits for it.
     pub kill_delay: Duration,
 }
 
@@ -45,7 +45,7 @@ pub struct Bulkhead {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolAssignment {
     pub pool: WorkerPool,
-    /// Label, file or folder that determined the pool; `None` if the default applies.
+    /// Label, file or folder that determined the pool; `None` if the default pool applies.
     pub row: Option<String>,
 }
 
@@ -74,8 +74,8 @@ impl WorkerSettings {
         }
     }
 
-    /// Chooses the pool of a run from its issue's labels and its files. The most urgent match wins. A file without a
-    /// match gets the default pool, so that one low-priority file does not delay the other files.
+    /// Chooses the worker pool of a run from its issue's labels and its files. The most urgent matching pool wins. A
+    /// file without a match gets the default pool, so that one low-priority file does not delay the other files.
     pub fn assign_pool(&self, labels: &[String], paths: &[String]) -> PoolAssignment {
         let labels = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| is_same_label(on, name)));
         let row = |path: &String| {

@@ -26,15 +26,15 @@ pub const MOST_ROUNDS: u32 = 10;
 pub struct WorkflowDefaults {
     /// Name of the workflow's table in the server's and the repository's settings, such as `lld`.
     pub name: &'static str,
-    /// Default path of its document; `{issue}` is the issue number.
+    /// Default path of the workflow's document; `{issue}` is replaced by the issue number.
     pub document_path: &'static str,
-    /// Whether the workflow files its result as an issue. Enables the [`Filing`] settings; `document_path` then only
-    /// names the document.
+    /// Whether the workflow files its result as an issue. If so, the [`Filing`] settings apply, and `document_path`
+    /// only names the document.
     pub files_issue: bool,
-    /// Whether the workflow's only gate comes before the review and is off by default.
+    /// Whether the workflow has only one gate, which comes before the review and is off by default.
     pub asks_before: bool,
-    /// Whether the workflow writes code, which CI and other people will run. A person must then approve it, because a
-    /// review is not enough.
+    /// Whether the workflow writes code. If so, a person must approve the result: CI and other people will run the
+    /// code, so a review is not enough.
     pub makes_code: bool,
     /// Whether the workflow searches other repositories. Enables the [`Search`] settings.
     pub searches: bool,
@@ -65,7 +65,7 @@ impl WorkflowDefaults {
 pub struct Filing {
     /// Whether a model of another family reviews the draft. If not, people decide on the unreviewed draft.
     pub review: bool,
-    /// Hours in which people may answer questions. After that the default answers apply.
+    /// Number of hours in which people may answer questions. Afterwards the default answers apply.
     pub answer_hours: u32,
     /// Labels that the workflow may set on the issue, if they exist in the repository.
     pub labels: Vec<String>,
@@ -74,7 +74,7 @@ pub struct Filing {
 /// Settings of a workflow that searches other repositories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
-    /// Minimum stars of the repositories that the workflow considers.
+    /// Minimum number of stars of the repositories that the workflow considers.
     pub min_stars: u32,
     /// Maximum number of repositories to read.
     pub limit: u32,
@@ -89,7 +89,7 @@ pub struct ToolSettings {
     pub reviewer: bool,
     /// Whether the tools may run the role's commands.
     pub commands: bool,
-    /// Maximum number of responses that request tools; then the model must answer.
+    /// Maximum number of responses that request tools. After that many, the model must answer without tools.
     pub turns: u32,
 }
 
@@ -97,10 +97,10 @@ pub struct ToolSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Publish {
-    /// In a comment on the issue. A pull request then contains only code and tests.
+    /// The document is published in a comment on the issue. A pull request then contains only code and tests.
     #[default]
     Comment,
-    /// In a pull request: as a file on the issue's branch, next to its review log.
+    /// The document is published in a pull request: as a file on the issue's branch, next to its review log.
     PullRequest,
 }
 
@@ -109,14 +109,14 @@ pub enum Publish {
 #[serde(rename_all = "lowercase")]
 pub enum BeginsWith {
     Spec,
-    /// The design; if the issue has no spec, the spec is written first.
+    /// The code workflow starts from the design. If the issue has no spec, the spec is written first.
     Lld,
 }
 
 /// Maximum value of `tool_turns`. Each turn is a paid call, and its prompt repeats all earlier results.
 const MOST_TURNS: u32 = 20;
 
-/// Maximum value of `limit`. All repositories found are shown in one prompt.
+/// Maximum value of `limit`. It is low, because all repositories found are shown in one prompt.
 const MOST_REPOSITORIES: u32 = 10;
 
 const MOST_STARS: u32 = 1_000_000;
@@ -132,7 +132,7 @@ const OUR_LABELS: &str = "countersign:";
 /// Settings of one workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkflowSettings {
-    /// Maximum review rounds before the run halts.
+    /// Maximum number of review rounds before the run halts.
     pub max_rounds: u32,
     /// Whether a person approves the draft before the review.
     pub draft_gate: bool,
@@ -150,11 +150,11 @@ pub struct WorkflowSettings {
     pub search: Option<Search>,
     /// Tools for the workflow's models; `None` if they cannot get tools.
     pub tools: Option<ToolSettings>,
-    /// Whether the workflow's only gate comes before the review.
+    /// Whether the workflow has only one gate, which comes before the review.
     pub asks_before: bool,
     /// Whether the workflow writes code.
     pub makes_code: bool,
-    /// Minimum percentage of changed lines that tests must run; `None` if the workflow writes no code.
+    /// Minimum percentage of the changed lines that the tests must execute; `None` if the workflow writes no code.
     pub coverage: Option<u32>,
     /// Document from which the workflow starts; `None` if the workflow writes no code.
     pub from: Option<BeginsWith>,
@@ -316,7 +316,7 @@ impl WorkflowSettingsTable {
         Ok(settings)
     }
 
-    /// Refuses keys that do not apply to this workflow, or whose values it does not allow.
+    /// Refuses keys that do not apply to this workflow, and values that this workflow does not allow.
     fn check_fits(&self, settings: &WorkflowSettings) -> Result<(), Refusal> {
         self.check_fits_routing(settings.routing.is_some())?;
         if let Some(gate) = self.verdict_gate.as_ref().filter(|_| settings.asks_before) {
@@ -437,7 +437,7 @@ impl WorkflowSettingsTable {
         }
     }
 
-    /// Builds a repository's settings of a workflow, which may only tighten the server's.
+    /// Builds a repository's settings of a workflow. They may only tighten the server's settings.
     pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
         let mut settings = server.clone();
         self.check_fits(server)?;

@@ -1,12 +1,12 @@
-//! Checks formulas and diagrams, which GitHub draws instead of showing their text. A drawing can leave out part of its
-//! source, so only commands that are known to be drawn are allowed.
+//! Checks formulas and diagrams, which GitHub renders as drawings instead of showing their source. A drawing can leave
+//! out part of its source, so only commands that are known to be drawn are allowed.
 
 use super::{
     hidden_text::{SHORT_WORD_BYTES, is_listed, word_parts, words, words_beyond},
     truncate,
 };
 
-/// Formula commands that draw a sign or their argument.
+/// Formula commands that draw a symbol or their argument.
 const COMMANDS: &str = "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho \
     sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega frac dfrac tfrac \
     cfrac binom sqrt sum prod int iint oint lim limsup liminf sup inf max min arg log ln lg exp sin cos tan cot sinh cosh \
@@ -60,7 +60,8 @@ pub(super) fn formula_hides(formula: &str) -> bool {
     false
 }
 
-/// Returns the lines of a Mermaid diagram, each with whether it may contain text that the drawing does not show.
+/// Returns the lines of a Mermaid diagram. The flag of each line says whether the line may contain text that the
+/// drawing does not show.
 pub(super) fn diagram_lines(source: &str) -> impl Iterator<Item = (&str, bool)> {
     let begins = |line: &str| ["graph", "flowchart"].iter().any(|kind| line.trim_start().starts_with(kind));
     let is_flowchart = source.lines().any(begins);
@@ -107,7 +108,7 @@ fn statement_hides(statement: &str, is_flowchart: bool) -> bool {
         || is_flowchart && has_name_that_says_more(statement)
 }
 
-/// Returns whether a node of a flowchart, or its class, has a name with words that its label does not show.
+/// Returns whether the name of a flowchart node, or of its class, contains words that the node's label does not show.
 fn has_name_that_says_more(statement: &str) -> bool {
     statement.split(|c: char| !c.is_alphanumeric() && !"_-.".contains(c)).filter(|name| !name.is_empty()).any(
         |name| {
@@ -122,7 +123,8 @@ fn has_name_that_says_more(statement: &str) -> bool {
     )
 }
 
-/// Returns whether a name has more than one word that is missing in the text drawn instead of it.
+/// Returns whether more than one short word of `name` is missing from `drawn`, the text that is drawn instead of the
+/// name.
 fn says_more(name: &str, drawn: &str) -> bool {
     let beyond = words_beyond(name, drawn);
     let mut unshown = word_parts(&beyond).filter(|part| part.len() > 2);
@@ -139,8 +141,8 @@ fn has_other_tags(statement: &str) -> bool {
     })
 }
 
-/// Returns whether a style may hide text: it sets more than colours and strokes, or its text colour is too similar to
-/// its background.
+/// Returns whether a style may hide text. A style may hide text if it sets more than colours and strokes, or if its
+/// text colour is too similar to its background.
 fn style_hides(style: &str) -> bool {
     // Mermaid's defaults are dark text on light ground.
     let (mut ground, mut text) = (Some(43), Some(9));
@@ -159,7 +161,7 @@ fn style_hides(style: &str) -> bool {
     sets_more || ground.zip(text).is_none_or(|(ground, text)| ground.abs_diff(text) < 8)
 }
 
-/// Returns the brightness, from 0 for black to 45 for white.
+/// Returns the brightness of a colour, from 0 for black to 45 for white.
 fn colour_brightness(colour: &str) -> Option<u32> {
     match colour.strip_prefix('#') {
         Some(hex) if matches!(hex.len(), 3 | 6) => {

@@ -1,6 +1,6 @@
-//! Revisions of a document by search and replace. All text outside the edits stays the same to the byte. Each search
-//! must match exactly once. If an edit fails, its error is used in the next prompt, or the drafter is asked for a full
-//! document instead.
+//! Revisions of a document by search and replace. Text outside the edits stays the same, byte for byte. Each search
+//! text must match exactly once. If an edit fails, the next prompt contains the error, or the drafter is asked for the
+//! full document instead.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub struct Edit {
     pub replace: String,
 }
 
-/// An author's reply to an open finding. It is only a claim, on which the reviewer decides.
+/// An author's reply to an open finding. The reply is only a claim; the reviewer decides whether to accept it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindingReply {
@@ -156,8 +156,8 @@ pub fn parse(answer: &str) -> Result<Revision, RevisionError> {
     Ok(revision)
 }
 
-/// Applies all edits, or none if one fails. Every search is matched against the original `text`, so that no edit
-/// depends on an earlier one.
+/// Applies all edits, or none if one of them fails. Every search text is matched against the original `text`, so that
+/// no edit depends on an earlier edit.
 pub fn apply(text: &str, edits: &[Edit]) -> Result<String, Vec<EditError>> {
     let mut errors = Vec::new();
     let mut places: Vec<(Range<usize>, usize)> = Vec::new();

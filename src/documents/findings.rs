@@ -51,14 +51,15 @@ pub struct Finding {
     pub title: String,
     pub detail: String,
     pub status: FindingStatus,
-    /// Reason why the finding was settled, or a remark on an open finding, such as its demotion. One sentence.
+    /// One sentence: the reason why the finding was settled, or a remark on an open finding, such as a remark that it
+    /// was demoted.
     pub why: String,
     /// Whether a person insists on a fix. Later reviews cannot change this.
     pub must_fix: bool,
-    /// Reply of the newest draft; removed when a review has decided on it.
+    /// The newest draft's reply to the finding; removed when a review has decided on the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<FindingReply>,
-    /// Text of the newest reply. It is kept after the finding is settled.
+    /// Text of the newest reply to the finding. The text is kept after the finding is settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -68,7 +69,7 @@ impl Finding {
         self.status == FindingStatus::Open
     }
 
-    /// Returns whether the finding must be resolved. If not, it is only advice.
+    /// Returns whether the finding must be resolved. Otherwise the finding is only advice.
     pub fn must_be_resolved(&self) -> bool {
         self.must_fix || self.severity >= FindingSeverity::High
     }
@@ -90,10 +91,10 @@ pub struct LineRemark {
 /// Category of findings about failed CI checks.
 const CI: &str = "ci";
 
-/// Category of findings that are a person's comments on lines.
+/// Category of findings that record a person's comment on a line.
 const REMARK: &str = "remark";
 
-/// Maximum characters of a remark's title; the same maximum applies to its detail.
+/// Maximum number of characters of a remark's title. Also the maximum number of characters of its detail.
 const REMARK_CHARS: usize = 2_000;
 
 /// IDs of the findings that one review opened, repeated or resolved.
@@ -115,9 +116,9 @@ pub enum FindingLedgerError {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingLedger {
     findings: Vec<Finding>,
-    /// Last round recorded. A round is recorded only once.
+    /// Number of the last recorded round. A round is recorded only once.
     last_round: u32,
-    /// IDs, per round, of the findings that were open after it and must be resolved.
+    /// IDs, per round, of the findings that must be resolved and were still open after that round.
     after: Vec<BTreeSet<String>>,
 }
 
@@ -138,8 +139,9 @@ impl FindingLedger {
         self.findings.iter().find(|f| f.id.eq_ignore_ascii_case(id))
     }
 
-    /// Demotes late findings to suggestions. A finding is late if it is new but its text has not changed since the last
-    /// review. Findings about security or data loss are not demoted. Returns the indices of the demoted findings.
+    /// Demotes late findings to suggestions. A finding is late if it is new, although the text at its location has not
+    /// changed since the last review. Findings about security or data loss are not demoted. Returns the indices of the
+    /// demoted findings.
     pub fn demote_late(&self, review: &mut ReviewAnswer, unchanged: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, raw) in review.findings.iter_mut().enumerate() {
@@ -153,8 +155,9 @@ impl FindingLedger {
         demoted
     }
 
-    /// Records the review of a round. `unplaced` and `late` are the indices of findings that were demoted because their
-    /// place does not exist, or because they are late. Recording the same round again changes nothing.
+    /// Records the review of a round. `unplaced` contains the indices of findings that were demoted because their
+    /// location does not exist. `late` contains the indices of findings that were demoted because they are late.
+    /// Recording the same round again changes nothing.
     pub fn record_review(
         &mut self,
         round: u32,
@@ -190,7 +193,7 @@ impl FindingLedger {
         update
     }
 
-    /// Opens a finding that no review reported. The review of the next round decides on it.
+    /// Opens a finding that did not come from a review. The review of the next round decides on the finding.
     pub fn open_finding(&mut self, round: u32, raw: &RawFinding) -> String {
         self.add_finding(round, raw, "")
     }
@@ -219,7 +222,8 @@ impl FindingLedger {
         self.findings.iter().enumerate().filter(silent).map(|(_, finding)| finding.id.clone()).collect()
     }
 
-    /// Returns the earlier finding that a new finding refers to by ID, or that has the same title and place.
+    /// Returns the index of the earlier finding that a new finding repeats. The new finding refers to it by ID, or has
+    /// the same title and location.
     fn find_earlier(&self, raw: &RawFinding) -> Option<usize> {
         let named = raw
             .repeats
@@ -303,8 +307,8 @@ impl FindingLedger {
         self.add_finding(self.last_round, &raw, &format!("{by} said it at that line"))
     }
 
-    /// Records failed CI checks as a finding. The author answers it with a change, or with the reason why no change is
-    /// needed. Returns the finding's ID.
+    /// Records failed CI checks as a finding. The author answers the finding with a change, or with the reason why no
+    /// change is needed. Returns the finding's ID.
     pub fn add_ci_failure(&mut self, title: String) -> String {
         let raw = RawFinding {
             severity: FindingSeverity::High,
@@ -317,8 +321,8 @@ impl FindingLedger {
         self.add_finding(self.last_round, &raw, "CI failed on what was pushed")
     }
 
-    /// Settles a remark after its round and returns it. If no review decided on it, the author's reply determines the
-    /// status.
+    /// Settles a remark after its round and returns the remark. If no review decided on the remark, the author's reply
+    /// determines its status.
     pub fn close_by_reply(&mut self, id: &str) -> Option<&Finding> {
         let finding = self.findings.iter_mut().find(|f| f.id == id)?;
         if finding.is_open() {
@@ -405,9 +409,9 @@ impl FindingLedger {
         self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())).ok_or_else(unknown)
     }
 
-    /// Restores the findings of the ledger `then` after its version replaced the last reviewed one. Dismissals, and
-    /// findings that a person insists on, are kept. Replies that only the discarded version gave are removed. IDs are
-    /// not reused.
+    /// Restores the findings from the earlier ledger `then`, after the document was reset to the version that `then`
+    /// belongs to. Dismissals, and findings that a person insists on, are kept. Replies that belong only to the
+    /// discarded version are removed. IDs are not reused.
     pub fn restore(&mut self, then: &Self) {
         for finding in self.findings.iter_mut().filter(|f| f.status != FindingStatus::Dismissed) {
             if finding.must_fix {
@@ -425,8 +429,9 @@ impl FindingLedger {
         }
     }
 
-    /// Returns whether the review is stalled: in each of the last two rounds, every finding that had to be resolved
-    /// before stayed open. Compares IDs, not counts, so that replacing findings by new ones is progress.
+    /// Returns whether the review is stalled. It is stalled if, in each of the last two rounds, every finding that had
+    /// to be resolved before the round was still open after it. Findings are compared by ID and not by count, so that
+    /// replacing findings by new ones counts as progress.
     pub fn is_stalled(&self) -> bool {
         let strike = |pair: &[BTreeSet<String>]| !pair[0].is_empty() && pair[0].is_subset(&pair[1]);
         let pairs: Vec<_> = self.after.windows(2).collect();

@@ -1,15 +1,15 @@
 //! Extracts the text of an issue or comment that people see on GitHub, so that models see the same text.
 //!
 //! An issue can contain text that no reader sees: HTML comments, link titles, invisible characters, unused link
-//! definitions. Without this module models would read all of it. We parse the text with the parser from which GitHub's
-//! is derived, remove hidden nodes from the tree, and render the tree again. A text without hidden parts stays
-//! unchanged. In a document written by our models, hidden text is a mistake reported with its line (`hidden_lines`),
-//! because the document is committed and models read it later.
+//! definitions. Without this module, models would read all of this text. We parse the text with comrak, a port of
+//! GitHub's Markdown parser, remove hidden nodes from the tree, and render the tree again. A text without hidden parts
+//! stays unchanged. In a document written by our models, hidden text is a mistake, which is reported with its line
+//! (`hidden_lines`). The reason is that the document is committed and models read it later.
 //!
-//! A word is unseen if GitHub neither shows it nor needs it as syntax. Examples are a dropped tag's name, a link's
-//! label, and words after a fence. One or two short unseen words may stay, because they are too few for an instruction.
-//! If there are more, all are removed. A label may also repeat words of its link's text or address, because the link
-//! shows them.
+//! A word is unseen if GitHub neither shows the word nor needs it as syntax. Examples are the name of a dropped tag,
+//! the label of a link, and words after a fence. One or two short unseen words may stay, because they are too few for
+//! an instruction. If there are more, all unseen words are removed. The label of a link may also repeat words of the
+//! link's text or address, because the link shows these words.
 //!
 //! Text in a tag with `style` or `hidden` stays, because GitHub drops these attributes and shows the text.
 
@@ -25,10 +25,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{drawings, is_invisible, markdown};
 
-/// Maximum characters of removed text that an excerpt shows.
+/// Maximum number of characters of removed text that an excerpt shows.
 const EXCERPT_CHARS: usize = 80;
 
-/// Maximum bytes of an unseen word that may stay. At most [`MOST_UNSEEN_WORDS`] different ones may stay.
+/// Maximum length of an unseen word that may stay, in bytes. At most [`MOST_UNSEEN_WORDS`] different unseen words may
+/// stay.
 pub(super) const SHORT_WORD_BYTES: usize = 16;
 const MOST_UNSEEN_WORDS: usize = 2;
 
@@ -41,10 +42,10 @@ const ELEMENTS: &str = "h1 h2 h3 h4 h5 h6 h7 h8 br b i strong em a pre code img 
     thead tbody tfoot blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details caption figure \
     figcaption abbr bdo cite dfn mark small source span time wbr";
 
-/// HTML elements whose text people do not see, or see in another form.
+/// HTML elements whose text people do not see, or see only in another form.
 const UNREAD_ELEMENTS: &str = "script style template noscript iframe noembed noframes title object svg audio video canvas datalist rp bdo";
 
-/// Harmless words in angle brackets, found in prose about code: types, placeholders, and elements whose tags GitHub
+/// Harmless words in angle brackets that occur in prose about code: types, placeholders, and elements whose tags GitHub
 /// shows as text.
 const TYPES: &str = "string str char bool boolean int integer uint float double long short byte bytes void any never object \
     number unknown null none self value error dyn box vec option result rc arc map set list u8 u16 u32 u64 u128 usize i8 i16 \
@@ -76,7 +77,7 @@ pub struct HiddenText {
 pub enum HiddenTextKind {
     /// An HTML comment (`<!-- … -->`) or other HTML that readers do not see.
     Comment,
-    /// An attribute of a tag that contains words.
+    /// An HTML attribute that contains words.
     Attribute,
     /// Title of a link or an image, shown only when the mouse is over it.
     Title,
@@ -145,7 +146,8 @@ pub fn visible_line(text: &str) -> VisibleText {
     VisibleText { text: walk.remove_invisible(text), hidden: hidden_rows(&walk.taken) }
 }
 
-/// Returns the lines with hidden text in a document written by our models, from 1 and in order.
+/// Returns the 1-based numbers of the lines with hidden text in a document written by our models, in order. Each line
+/// comes with the kind of its hidden text.
 pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenTextKind)> {
     let read = FilteredText::from_text(text);
     let taken = read.taken.iter().filter(|taken| taken.line > 0 && says_something(&hidden_row(taken)));
@@ -160,7 +162,7 @@ pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenTextKind)> {
 struct RemovedText {
     kind: HiddenTextKind,
     text: String,
-    /// Line from 1; 0 if the text was removed before parsing.
+    /// Line number, from 1; 0 if the text was removed before parsing.
     line: usize,
 }
 
@@ -168,8 +170,8 @@ struct RemovedText {
 struct FilteredText {
     text: String,
     taken: Vec<RemovedText>,
-    /// Lines that are mistakes in a document written by our models but are kept in an issue or comment: unusual
-    /// attributes of tags, and unused definitions.
+    /// Mistakes that are reported only in a document written by our models, each with its line. They are unusual
+    /// attributes of tags, and unused definitions. In an issue or comment, such parts are kept.
     document_mistakes: Vec<(usize, HiddenTextKind)>,
 }
 
@@ -179,8 +181,8 @@ impl FilteredText {
         if stayed > MOST_UNSEEN_WORDS { Self::filter(text, false).0 } else { read }
     }
 
-    /// Filters the text. If `words_may_stay` is true, keeps short unseen words and also returns how many different ones
-    /// it kept; otherwise returns 0.
+    /// Filters the text. If `words_may_stay` is true, short unseen words are kept, and the returned number is the
+    /// number of different words kept. Otherwise the number is 0.
     fn filter(text: &str, words_may_stay: bool) -> (Self, usize) {
         let mut walk = HiddenTextFilter { words_may_stay, ..HiddenTextFilter::default() };
         let text = walk.remove_invisible(text);
@@ -227,7 +229,8 @@ fn is_address(url: &str) -> bool {
     !url.contains(|c: char| c.is_whitespace() || "\"<>".contains(c))
 }
 
-/// Replaces each entity with the result of `by`, which receives the entity and its character.
+/// Replaces each HTML entity by the result of `by`, which receives the entity and the character that the entity stands
+/// for.
 fn replace_entities(text: &str, mut by: impl FnMut(&str, &str) -> String) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find('&') {
@@ -281,8 +284,8 @@ fn missing_words<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -
     lacking
 }
 
-/// Returns whether the text is at most one short word. False for scripts without upper and lower case, because there
-/// one word may be a sentence.
+/// Returns whether the text is at most one short word. Returns false for scripts without upper and lower case, because
+/// in these scripts one word may be a sentence.
 fn is_short_word(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_digit() || c.is_lowercase() || c.is_uppercase();
     text.len() <= SHORT_WORD_BYTES
@@ -290,7 +293,7 @@ fn is_short_word(text: &str) -> bool {
         && text.chars().all(is_plain)
 }
 
-/// Returns the words of a text, with camel case split: `HashMap` gives two.
+/// Returns the words of a text. Camel case is split, so that `HashMap` yields two words.
 pub(super) fn word_parts(text: &str) -> impl Iterator<Item = &str> {
     words(text).flat_map(|(_, word)| {
         let pairs = word.char_indices().zip(word.char_indices().skip(1));
@@ -323,7 +326,7 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
 #[derive(Default)]
 struct HiddenTextFilter<'a> {
     taken: Vec<RemovedText>,
-    /// Removed text that is not reported.
+    /// Removed text that is not reported, because it is too short for an instruction.
     dropped: String,
     /// See [`FilteredText::document_mistakes`].
     document_mistakes: Vec<(usize, HiddenTextKind)>,
@@ -336,18 +339,18 @@ struct HiddenTextFilter<'a> {
     kept_words: HashSet<String>,
     /// Capitalized words in code, which may also be types in angle brackets.
     names: HashSet<String>,
-    /// Last line with an end tag, by element name.
+    /// Number of the last line that contains an end tag, by element name.
     ends: HashMap<String, usize>,
-    /// Text that ends the open comment, element or quoted value. GitHub shows nothing before it, however Markdown
-    /// parses the text.
+    /// Text that ends the comment, element or quoted value that is currently open. GitHub shows nothing before this
+    /// text, no matter how Markdown parses it.
     hidden_until: Option<String>,
-    /// Shrink level of the open elements in HTML blocks. `inline_shrink` is that of the current paragraph.
+    /// Shrink level of the open elements in HTML blocks. `inline_shrink` is the shrink level in the current paragraph.
     block_shrink: usize,
     inline_shrink: usize,
     footnotes: u32,
 }
 
-/// Shrink level from which text is too small to read.
+/// Minimum shrink level at which text is too small to read.
 const TINY_LEVEL: usize = 4;
 
 impl<'a> HiddenTextFilter<'a> {
@@ -414,8 +417,8 @@ impl<'a> HiddenTextFilter<'a> {
         self.names.extend(names.map(str::to_owned));
     }
 
-    /// Returns whether the text may stay because it is too short for an instruction: only numbers, one letter, or one
-    /// short word if `words_may_stay` is true.
+    /// Returns whether the text may stay because it is too short for an instruction. Apart from numbers, it contains
+    /// nothing, one letter, or (if `words_may_stay` is true) one short word.
     fn may_stay(&mut self, text: &str) -> bool {
         let mut rest = words(text).map(|(_, word)| word).filter(|word| !is_number(word));
         match (rest.next(), rest.next()) {
@@ -429,7 +432,7 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Removes unseen words. They are reported unless they may stay.
+    /// Records unseen text that is removed. The text is reported unless it is too short for an instruction.
     fn drop_unseen(&mut self, kind: HiddenTextKind, text: &str) {
         if self.may_stay(text) {
             self.dropped += &format!(" {text}");
@@ -438,8 +441,8 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Checks the labels of links. Returns the unseen labels that may stay, because they repeat their link or are
-    /// short, and the offsets of unused definitions.
+    /// Checks the labels of links. Returns the unseen labels that may stay, because they repeat words of their link or
+    /// are short. Also returns the offsets of unused definitions.
     fn check_labels(&mut self, text: &str) -> (String, Vec<usize>) {
         let parser = Parser::new_ext(text, markdown::parser_options());
         let defined = parser.reference_definitions().iter();
@@ -617,8 +620,8 @@ impl<'a> HiddenTextFilter<'a> {
         }
     }
 
-    /// Returns the text shown instead of an image. Its alternative text is removed, because people see it only if the
-    /// image does not load.
+    /// Returns the text that is shown instead of an image. The image's alternative text is removed, because people see
+    /// it only if the image does not load.
     fn replace_image(&mut self, alt: &str, url: &str) -> String {
         let alt = self.remove_invisible(alt);
         if words_beyond(&alt, url).is_empty() || self.may_stay(&alt) {
@@ -785,8 +788,8 @@ impl<'a> HiddenTextFilter<'a> {
         written
     }
 
-    /// Returns whether people cannot read the text between this tag and its end tag. False without an end tag, because
-    /// the text then only mentions the element.
+    /// Returns whether people cannot read the text between this tag and its end tag. Returns false if the end tag is
+    /// missing, because the text then only mentions the element.
     fn is_unread(&self, tag: &HtmlTag<'_>, small: &str) -> bool {
         // A browser draws the content of `<pre lang="mermaid">`.
         let is_picture =
@@ -801,7 +804,7 @@ fn split_language(info: &str) -> (&str, &str) {
     info.split_at(info.find([' ', '\t', ',', '{']).unwrap_or(info.len()))
 }
 
-/// Returns how much an element shrinks its text.
+/// Returns the number of levels by which an element shrinks its text.
 fn shrink_level(element: &str) -> usize {
     match element {
         "sub" | "sup" | "small" | "rt" => 2,
@@ -820,7 +823,8 @@ fn hidden_row(taken: &RemovedText) -> HiddenText {
     HiddenText { kind: taken.kind, count: 1, excerpt: words.chars().take(EXCERPT_CHARS).collect() }
 }
 
-/// Returns whether the entry should be reported. An HTML comment without words should not, because it hides nothing.
+/// Returns whether the entry should be reported. An HTML comment without words is not reported, because it hides
+/// nothing.
 fn says_something(row: &HiddenText) -> bool {
     row.kind != HiddenTextKind::Comment || row.excerpt.contains(char::is_alphanumeric)
 }

@@ -54,7 +54,7 @@ pub(crate) struct MarkdownTableRow {
 #[derive(Debug)]
 pub(crate) struct MarkdownListItem {
     pub(crate) range: Range<usize>,
-    /// Number in an ordered list. Markdown counts up from the first item's number.
+    /// Number of the item in an ordered list. Markdown counts up from the first item's number.
     pub(crate) number: Option<u64>,
     pub(crate) checked: Option<bool>,
     pub(crate) text: String,
@@ -63,7 +63,7 @@ pub(crate) struct MarkdownListItem {
 #[derive(Debug)]
 pub(crate) struct CodeBlock {
     pub(crate) range: Range<usize>,
-    /// First word after the fence, in lowercase.
+    /// First word after the opening fence, in lowercase.
     pub(crate) tag: String,
     pub(crate) text: String,
 }
@@ -96,7 +96,7 @@ pub(crate) fn parse_outline(text: &str) -> MarkdownOutline {
 struct MarkdownOutlineBuilder<'a> {
     text: &'a str,
     out: MarkdownOutline,
-    /// Number of open quotes, lists and items.
+    /// Number of quotes, lists and list items that are currently open.
     depth: usize,
     /// Number of the next item in each open list; `None` for bullet lists.
     lists: Vec<Option<u64>>,

@@ -89,19 +89,20 @@ pub trait FileTree {
 /// Looks up names in the repository that a document is about.
 pub trait CodebaseLookup {
     fn tree(&self) -> &dyn FileTree;
-    /// Returns whether a file or folder has this path or a path that ends with it, or may have it after a build.
+    /// Returns whether a file or folder in the repository has this path or a path that ends with it. Also returns true
+    /// if such a file may exist after a build.
     fn may_contain(&self, path: &str) -> bool;
-    /// Returns whether any file or path contains this word. May be true for a word that does not occur, but is never
-    /// false for one that does.
+    /// Returns whether any file or path contains this word. The result may be true for a word that does not occur, but
+    /// it is never false for a word that does.
     fn has_word(&self, word: &str) -> bool;
-    /// Returns whether all code was read. If not, a word that was not found may be in code that was not read.
+    /// Returns whether all code was read. If not, a word that was not found may occur in the unread code.
     fn has_read_all(&self) -> bool;
     /// Returns whether a folder, a file or a definition has this name.
     fn defines_name(&self, name: &str) -> bool;
-    /// Returns the existing name of which the word may be a misspelling, with the name's location.
+    /// Returns the existing name that was probably meant if `word` is a misspelling, together with the name's location.
     fn closest_name(&self, word: &str) -> Option<String>;
-    /// Returns imports in a code block that do not resolve in this repository. `files` are those that the design
-    /// changes or adds.
+    /// Returns the imports in a code block that do not resolve in this repository. `files` are the files that the
+    /// design changes or adds.
     fn unresolved_imports(&self, tag: &str, code: &str, files: &[&str]) -> Vec<UnresolvedImport>;
 }
 
@@ -114,21 +115,21 @@ pub struct UnresolvedImport {
     pub name: String,
     /// Similar existing name, if there is one.
     pub nearest: Option<String>,
-    /// Whether the import is wrong no matter in which file the code is put.
+    /// Whether the import is wrong in every file in which the code could be placed.
     pub is_certain: bool,
 }
 
-/// A mistake that a check found in a document. The message is a sentence that says what to do.
+/// A mistake that a check found in a document. The message is a sentence that tells the drafter how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentMistake {
     /// Stable name of the rule, such as `files.missing`.
     pub rule: Cow<'static, str>,
     pub severity: MistakeSeverity,
-    /// Place in the document, such as `Files Changed`, `H1` or `REQ-3`.
+    /// Location in the document, such as `Files Changed`, `H1` or `REQ-3`.
     pub place: String,
     pub message: String,
-    /// Name that the mistake is about, such as `src/config.rs load_all`, or an import's module and name. Identifies the
-    /// same mistake when its place or message changes.
+    /// Name that the mistake is about, such as `src/config.rs load_all`, or an import's module and name. With this
+    /// name, a mistake is recognized even if its location or message has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
 }
@@ -170,14 +171,15 @@ impl fmt::Display for DocumentMistake {
     }
 }
 
-/// Returns the answer without surrounding blanks if it starts and ends like a JSON object. Returns `None` if it has
+/// Returns the answer without surrounding blanks if it starts and ends like a JSON object. Returns `None` if there is
 /// other text around the object.
 fn as_json_object(answer: &str) -> Option<&str> {
     let text = answer.trim();
     (text.starts_with('{') && text.ends_with('}')).then_some(text)
 }
 
-/// Strips a byte order mark and one fence around the whole answer. Some models add them even if the prompt forbids it.
+/// Removes a byte order mark and one code fence around the whole answer. Some models add these even if the prompt
+/// forbids them.
 pub fn strip_fence(answer: &str) -> &str {
     let text = answer.trim().trim_start_matches('\u{feff}').trim_start();
     let rest = text.trim_start_matches(['`', '~']);
@@ -194,8 +196,8 @@ fn truncate(text: &str, cap: usize) -> &str {
     text.char_indices().nth(cap).map_or(text, |(at, _)| &text[..at])
 }
 
-/// Returns whether the character is invisible or changes the text direction. Such characters make a text different for
-/// a model than for a person.
+/// Returns whether the character is invisible or changes the text direction. With such characters, the text that a
+/// model reads differs from the text that a person sees.
 pub(crate) fn is_invisible(c: char) -> bool {
     matches!(c,
         '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{180B}'..='\u{180F}'
@@ -208,7 +210,7 @@ pub(crate) fn unix_lines(text: String) -> String {
     if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text }
 }
 
-/// Escapes control characters and invisible ones.
+/// Escapes control characters and invisible characters.
 pub(crate) fn escape_control_characters(text: &str) -> String {
     let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c);
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
@@ -235,7 +237,8 @@ fn quotable_path(path: &str) -> String {
     cut.chars().map(plain).chain(end.chars()).collect()
 }
 
-/// Returns the name if it is safe to quote in a message: a single word of at most 60 letters, digits or underscores.
+/// Returns the name if it is safe to quote in a message; otherwise `None`. A safe name is a single word of at most 60
+/// letters, digits or underscores.
 fn as_identifier(name: &str) -> Option<&str> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     ((1..=60).contains(&name.len()) && name.bytes().all(word)).then_some(name)

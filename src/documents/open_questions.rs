@@ -1,4 +1,5 @@
-//! Questions that a model asks about what an issue leaves undecided. Questions that do not quote the issue are dropped.
+//! Questions that a model asks about points that an issue leaves undecided. Questions that do not quote the issue are
+//! dropped.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use super::{as_json_object, truncate};
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenQuestion {
-    /// Words of the issue that leave the matter undecided.
+    /// Words of the issue that leave the question undecided.
     pub quote: String,
     pub question: String,
     /// Answer that applies if nobody answers.
@@ -27,7 +28,7 @@ struct OpenQuestionsAnswer {
 #[error("the answer is not one JSON object that fits the schema")]
 pub struct OpenQuestionsError;
 
-/// Maximum questions per issue: people who get more answer none.
+/// Maximum number of questions per issue. People who get more questions answer none of them.
 pub const MOST_QUESTIONS: usize = 5;
 const FIELD_CHARS: usize = 500;
 
@@ -58,7 +59,7 @@ pub fn prompt_rules() -> String {
     )
 }
 
-/// Parses the answer. A question that does not quote the issue is dropped.
+/// Parses the answer. Questions that do not quote the issue are dropped.
 ///
 /// # Errors
 /// Returns an error if the answer does not fit the schema.

@@ -1,6 +1,6 @@
 //! Parses `CODEOWNERS` as GitHub does.
 
-/// Paths of the file; GitHub uses the first one that exists.
+/// Possible paths of a `CODEOWNERS` file. GitHub uses the first path that exists.
 pub const PLACES: [&str; 3] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"];
 
 /// An owner of files.
@@ -11,7 +11,7 @@ pub enum CodeOwner {
         organization: String,
         team: String,
     },
-    /// An e-mail address, or another text that we cannot map to a GitHub user.
+    /// An e-mail address, or any other text that cannot be mapped to a GitHub user.
     Other(String),
 }
 
@@ -51,7 +51,7 @@ impl CodeOwners {
         Self(text.lines().filter_map(parse_rule).collect())
     }
 
-    /// Returns the owners of a file. The last rule that matches decides; it may name no owners.
+    /// Returns the owners of a file. The last matching rule decides, and that rule may name no owners.
     pub fn owners_of(&self, path: &str) -> &[CodeOwner] {
         let path: Vec<&str> = path.split('/').collect();
         let rule = self.0.iter().rev().find(|(pattern, _)| matches_path(&pattern.0, &path));
@@ -65,7 +65,7 @@ struct OwnersPattern(Vec<OwnersPatternSegment>);
 
 #[derive(Debug, PartialEq)]
 enum OwnersPatternSegment {
-    /// `**`: matches any number of directories. At the end of a pattern it matches everything below.
+    /// Any number of directories (`**`). At the end of a pattern, everything below the directory matches.
     DoubleStar,
     /// Name pattern of literal characters and wildcards.
     Name(Vec<OwnersPatternToken>),
@@ -84,8 +84,8 @@ fn parse_rule(line: &str) -> Option<(OwnersPattern, Vec<CodeOwner>)> {
     Some((OwnersPattern::parse(&pattern)?, owners.collect()))
 }
 
-/// Splits a line at the first unescaped space. Returns the characters before it, each with whether it was escaped, and
-/// the rest of the line.
+/// Splits a line at the first unescaped space. Returns the characters before the space, each with a flag that says
+/// whether it was escaped, and the rest of the line.
 fn split_pattern(line: &str) -> (Vec<(char, bool)>, &str) {
     let (mut signs, mut escaped) = (Vec::new(), false);
     for (at, sign) in line.char_indices() {
@@ -170,8 +170,9 @@ fn matches_name(signs: &[OwnersPatternToken], name: &str) -> bool {
     matches_all(signs, name.len(), |sign| *sign == OwnersPatternToken::Star, is)
 }
 
-/// Returns whether a pattern matches all items. A part for which `any` is true matches any number of items; `is`
-/// decides for other parts. All possible positions are tracked at once, so many wildcards do not make it slow.
+/// Returns whether a pattern matches the whole sequence of items. A part for which `any` is true matches any number of
+/// items. Any other part matches one item, for which `is` returns true. All possible positions are tracked at once, so
+/// that many wildcards do not make matching slow.
 fn matches_all<P>(
     pattern: &[P],
     items: usize,

@@ -1,8 +1,9 @@
-//! Rules for paths that our commits may contain. They use only the text of the path.
+//! Rules for the paths that our commits may contain. The rules look only at the text of a path.
 
 use super::is_invisible;
 
-/// Returns why the path must not be written, as the end of the sentence "`path` …"; `None` if it may.
+/// Returns the reason why the path must not be written, worded as the end of the sentence "`path` …"; `None` if the
+/// path may be written.
 pub(crate) fn refusal_reason(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("is empty");
@@ -30,8 +31,8 @@ pub(crate) fn refusal_reason(path: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns whether a file system may treat the name as `.git`. It may have other letter case, dots or spaces at the
-/// end, or be an NTFS stream or the 8.3 name of `.git`.
+/// Returns whether a file system may treat the name as `.git`. Such a name may have different letter case, or dots or
+/// spaces at its end. It may also be an NTFS stream or the 8.3 name of `.git`.
 fn is_git_directory(part: &str) -> bool {
     // On NTFS a colon starts the name of a stream of the same file.
     let bare = part.split(':').next().unwrap_or(part).trim_end_matches(['.', ' ']);

@@ -1,5 +1,5 @@
-//! Finds credentials by the prefixes of their issuers, to refuse documents and redact posts. False positives are
-//! acceptable: one only redacts harmless text, while a missed secret can cost an account.
+//! Finds credentials by the prefixes that their issuers use. Documents with credentials are refused, and posts are
+//! redacted. False positives are acceptable: they only redact harmless text, while a missed secret can cost an account.
 
 use std::ops::Range;
 
@@ -68,8 +68,8 @@ const SECRET_PATTERNS: &[SecretPattern] = &[
 const PEM: &str = "-----BEGIN ";
 const PEM_END: &str = "-----END ";
 
-/// Whether a secret can start with this byte, by byte value. Most bytes of a text cannot, so [`find`] skips them
-/// quickly.
+/// Table, indexed by byte value, that says whether a secret can start with this byte. Most bytes of a text cannot start
+/// a secret, so [`find`] skips them quickly.
 const BEGINNINGS: [bool; 256] = {
     let mut begins = [false; 256];
     begins[PEM.as_bytes()[0] as usize] = true;
@@ -127,8 +127,9 @@ fn find_secret_end(text: &str, at: usize) -> Option<usize> {
     (body >= shape.least).then(|| at + shape.prefix.len() + body)
 }
 
-/// Returns where the private key at `at` ends: after its END line, or at the end of the text if that line is missing.
-/// Text directly after the END marker may be another key. Returns `None` if `at` is not the start of a private key.
+/// Returns the offset at which the private key that starts at `at` ends. The key ends after its END line, or at the end
+/// of the text if that line is missing. Text directly after the END marker may be another key. Returns `None` if no
+/// private key starts at `at`.
 fn private_key_end(text: &str, at: usize) -> Option<usize> {
     let first = super::truncate(&text[at..], 60);
     let first = first.split_once('\n').map_or(first, |(line, _)| line);

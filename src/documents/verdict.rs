@@ -1,7 +1,7 @@
 //! A reviewer's answer: its schema, its rules for the prompt, and its parser.
 //!
-//! A verdict counts only as a field of a valid answer that echoes the call's nonce. The parser does not search or
-//! guess.
+//! A verdict counts only if it is a field of a valid answer that echoes the call's nonce. The parser neither searches
+//! other text for a verdict nor guesses one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{as_json_object, truncate};
 use crate::types::Verdict;
 
-/// Severity of a finding. Only a blocking one stops a document by itself.
+/// Severity of a finding. Only a blocking finding stops a document by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSeverity {
@@ -37,12 +37,13 @@ pub struct RawFinding {
     pub place: String,
     pub title: String,
     pub detail: String,
-    /// Earlier finding (such as `F3`) that this one repeats.
+    /// ID of the earlier finding that this finding repeats, such as `F3`.
     pub repeats: Option<String>,
 }
 
 impl RawFinding {
-    /// Returns whether the finding is about security or data loss. New findings of this kind are accepted in any round.
+    /// Returns whether the finding is about security or data loss. New findings of this kind are accepted even in late
+    /// rounds.
     pub fn is_security_or_data_loss(&self) -> bool {
         let letters = |c: &char| c.is_ascii_alphabetic();
         let category: String = self.category.chars().filter(letters).collect::<String>().to_ascii_lowercase();
@@ -50,13 +51,13 @@ impl RawFinding {
     }
 }
 
-/// A valid answer. Its verdict is never `Inconclusive`, which only our code assigns.
+/// A valid answer of a reviewer. Its verdict is never `Inconclusive`, because only our code assigns that verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewAnswer {
     pub verdict: Verdict,
     pub rationale: String,
     pub findings: Vec<RawFinding>,
-    /// Earlier findings (such as `F1`) that the reviewer reports as fixed.
+    /// IDs of earlier findings that the reviewer reports as fixed, such as `F1`.
     pub resolved: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ impl ReviewAnswer {
         self.findings.iter().any(|f| f.severity == FindingSeverity::Blocking)
     }
 
-    /// Changes findings whose place does not exist into suggestions. Returns their indices.
+    /// Demotes findings whose location does not exist to suggestions. Returns the indices of these findings.
     pub fn demote_unplaced(&mut self, exists: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, finding) in self.findings.iter_mut().enumerate() {
@@ -78,7 +79,7 @@ impl ReviewAnswer {
     }
 }
 
-/// Error in an answer. The caller asks again and never guesses a verdict.
+/// Error in a reviewer's answer. The caller asks again and never guesses a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewAnswerError {
     #[error("the answer is not one JSON object and nothing else")]

@@ -1,8 +1,8 @@
-//! Outbound connections: which hosts may be reached, and fetching a page from one of them.
+//! Outbound connections: the policy for reachable hosts, and the fetching of pages.
 //!
-//! Only hosts that the operator allows can be reached. We resolve a name, check its addresses and connect only to the
-//! checked addresses. Otherwise a name could lead into the internal network, or to a cloud metadata service that
-//! returns credentials.
+//! Only hosts that the operator allows can be reached. A host name is resolved, its addresses are checked, and a
+//! connection is made only to a checked address. Otherwise a name could lead into the internal network, or to a cloud
+//! metadata service that returns credentials.
 
 mod page;
 
@@ -19,10 +19,10 @@ pub use page::{FetchedPage, PAGE_BYTES, PageError, allowable_host, fetch_page};
 
 use crate::config::Hosts;
 
-/// Timeout for resolving a name, and for connecting to a host.
+/// Timeout for resolving a name. Also the timeout for connecting to a host.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Networks that are always blocked, whatever the operator allows: cloud metadata services, link-local, multicast,
+/// Networks that are always blocked, even if the operator allows them: cloud metadata services, link-local, multicast,
 /// broadcast and unspecified addresses.
 const NEVER: [&str; 14] = [
     "100.100.100.200/32",
@@ -41,7 +41,8 @@ const NEVER: [&str; 14] = [
     "::/128",
 ];
 
-/// Internal networks, reachable only if the operator allows the address or its network, not just a name.
+/// Internal networks. They can be reached only if the operator allows the address or its network. Allowing a host name
+/// is not enough.
 const INNER: [&str; 13] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -89,7 +90,7 @@ impl HostPolicy<'_> {
     /// Resolves a host and returns those of its addresses that may be reached.
     ///
     /// # Errors
-    /// The reason why no address may be reached.
+    /// Returns the reason why no address may be reached.
     pub async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
         let refusal = |why| HostRefusal { host: format_host(host, port), why };
         if let Some(address) = parse_literal(host) {
@@ -119,8 +120,8 @@ impl HostPolicy<'_> {
     }
 }
 
-/// Returns the address that packets finally reach: the IPv4 address embedded in some IPv6 addresses, otherwise the
-/// address itself.
+/// Returns the address that packets finally reach. For an IPv6 address with an embedded IPv4 address, this is the IPv4
+/// address; otherwise it is the address itself.
 fn effective_address(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     match v6.segments() {
@@ -156,7 +157,7 @@ pub fn format_host(host: &str, port: u16) -> String {
     if port == 443 { host } else { format!("{host}:{port}") }
 }
 
-/// A requested host that was not reached, and the reason.
+/// A host that was requested but not reached, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostRefusal {
     pub host: String,
@@ -173,7 +174,7 @@ pub enum RefusalReason {
     InternalNetwork,
     /// The host does not exist or does not respond.
     Unreachable,
-    /// The transfer limit is used up.
+    /// The limit on transferred data is exhausted.
     TransferLimit,
 }
 
@@ -185,7 +186,7 @@ pub(crate) mod tests {
         all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>().try_into().unwrap()
     }
 
-    /// Returns whether the address may be reached if `all` is allowed.
+    /// Returns whether `address` may be reached if the operator allows the hosts in `all`.
     fn takes(all: &[&str], address: &str) -> bool {
         HostPolicy(&hosts(all)).check_address((address.parse::<IpAddr>().unwrap(), 443).into()).is_ok()
     }

@@ -1,4 +1,5 @@
-//! Fetches a page by GET, without cookies, keys or other data of ours. The content is untrusted.
+//! Fetches a page with a GET request that contains no cookies, keys or other data of ours. The content of the page is
+//! untrusted.
 
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::config::Hosts;
 
-/// Maximum bytes read of a page.
+/// Maximum number of bytes that are read of a page.
 pub const PAGE_BYTES: usize = 1 << 20;
 
 /// Timeout of a fetch, including redirects.
@@ -22,7 +23,7 @@ const TIME: Duration = Duration::from_secs(30);
 
 const REDIRECTS: usize = 5;
 
-/// Maximum length of an address.
+/// Maximum length of an address, in bytes.
 const ADDRESS_BYTES: usize = 2000;
 
 /// Text of a page, or its first [`PAGE_BYTES`].
@@ -40,7 +41,7 @@ pub enum PageError {
     Address,
     Host(HostRefusal),
     Status(u16),
-    /// The response is not text.
+    /// The content of the response is not text.
     Content,
     Redirects,
     /// The connection failed or timed out.
@@ -67,8 +68,8 @@ impl fmt::Display for PageError {
     }
 }
 
-/// Returns the host of an address, formatted as the operator can allow it in `hosts`. Returns `None` for an invalid
-/// address, and for one in an internal or blocked network.
+/// Returns the host of an address in the form in which the operator can add it to `hosts`. Returns `None` if the
+/// address is invalid or is in an internal or blocked network.
 pub fn allowable_host(address: &str) -> Option<String> {
     let url = parse_address(address).ok()?;
     let (host, port) = url.host_str().zip(url.port_or_known_default())?;
@@ -82,10 +83,10 @@ pub fn allowable_host(address: &str) -> Option<String> {
     Hosts::try_from(vec![host.clone()]).ok().map(|_| host)
 }
 
-/// Fetches a page from one of these hosts. Each redirect is checked like the first address.
+/// Fetches a page from one of these hosts. The target of each redirect is checked like the first address.
 ///
 /// # Errors
-/// The reason why the page was not read.
+/// Returns the reason why the page was not read.
 pub async fn fetch_page(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
     timeout(TIME, follow_redirects(hosts, address)).await.unwrap_or(Err(PageError::Broken))
 }
@@ -103,7 +104,7 @@ async fn follow_redirects(hosts: &Hosts, address: &str) -> Result<FetchedPage, P
     Err(PageError::Redirects)
 }
 
-/// Parses an address with the library that also sends the request, so that check and request use the same host.
+/// Parses an address with the library that also sends the request, so that the check and the request use the same host.
 fn parse_address(address: &str) -> Result<Url, PageError> {
     let url = Url::parse(address).ok().filter(|_| address.len() <= ADDRESS_BYTES);
     let plain = |url: &Url| {

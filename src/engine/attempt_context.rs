@@ -27,10 +27,11 @@ use crate::{
     types::{Hash, RunId, Timestamp},
 };
 
-/// Maximum size of one journalled value. Longer texts go through `AttemptContext::put`, which stores them by hash.
+/// Maximum size of one journalled value, in bytes. Longer texts go through `AttemptContext::put`, which stores them by
+/// hash.
 const JOURNAL_VALUE_BYTES: usize = 64 * 1024;
 
-/// Maximum size of all journalled values of one visit.
+/// Maximum total size of the journalled values of one visit, in bytes.
 const JOURNAL_VISIT_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Clone)]
@@ -40,11 +41,11 @@ pub struct RunInfo {
     pub trigger: RunTrigger,
 }
 
-/// Information that [`once`](AttemptContext::once) passes to its work.
+/// Information that [`once`](AttemptContext::once) passes to its work closure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EffectAttempt {
-    /// Whether an earlier attempt may already have had the effect. The work may use this only to look for that effect
-    /// before it acts, never to choose a branch.
+    /// Whether an earlier attempt may already have performed the effect. The work may use this flag only to look for
+    /// that effect before it acts, never to choose a branch.
     pub interrupted: bool,
 }
 
@@ -113,24 +114,24 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.lease.run.version
     }
 
-    /// Counter of the GitHub API calls of this attempt; stored with the run.
+    /// Returns the counter of the GitHub API calls of this attempt. The counter is stored with the run.
     pub fn github_call_counter(&self) -> &Arc<GitHubCallCounter> {
         self.lease.pending_writes.github_calls()
     }
 
-    /// The number of this visit in the run's trail, from 1. A transition to another step starts a new visit. A repeated
-    /// attempt, an answer and a wait do not.
+    /// Number of this visit in the run's trail, from 1. A transition to another step starts a new visit. A repeated
+    /// attempt, an answer or a wait does not.
     pub fn visit(&self) -> u64 {
         self.lease.run.visit
     }
 
-    /// Cancelled when somebody asks to stop the run; work in flight should return soon.
+    /// Returns a token that is cancelled when somebody asks to stop the run. Work in flight should then return soon.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.signals.cancelled
     }
 
-    /// Returns the oldest unprocessed answer to this visit's gate. `Transition::Go` consumes the answer, `Ask` refuses
-    /// it, and `Wait` keeps it.
+    /// Returns the oldest unprocessed answer to this visit's gate. The step's transition decides about the answer:
+    /// `Transition::Go` consumes it, `Ask` refuses it, and `Wait` keeps it.
     pub fn answer(&self) -> Option<&GateAnswer> {
         self.lease.run.answer.as_ref().map(|row| &row.answer)
     }
@@ -144,7 +145,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     /// checkpoints see the same remarks.
     ///
     /// # Errors
-    /// `Bug` if the store cannot read them.
+    /// Returns `Bug` if the store cannot read the remarks.
     pub async fn remarks(&self, after: u64) -> Result<Vec<RunRemark>, StepError> {
         if self.lease.run.remarks <= after {
             return Ok(Vec::new());
@@ -152,21 +153,21 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.store.remarks(&self.lease, after).await.map_err(StepError::from_store)
     }
 
-    /// Sends a remark to another run. A run that waits for people reads it at once. The remark is ignored if that run
-    /// has ended or already has a remark with the same cause.
+    /// Sends a remark to another run. If that run is waiting for people, it reads the remark at once. The remark is
+    /// ignored if that run has ended or already has a remark with the same cause.
     ///
     /// # Errors
-    /// `Bug` if the store cannot write it.
+    /// Returns `Bug` if the store cannot write the remark.
     pub async fn send_remark(&self, run: RunId, remark: RunRemark) -> Result<(), StepError> {
         self.store.record_remark(run, remark).await.map(drop).map_err(StepError::from_store)
     }
 
     /// Starts a run of another workflow. The new run's cause is the [`follow_up`](crate::types::Cause::follow_up) of
-    /// this run's cause, so a second call starts nothing. The new run may take its first step before this step is
-    /// saved.
+    /// this run's cause, so a second call does not start another run. The new run may take its first step before this
+    /// step is saved.
     ///
     /// # Errors
-    /// `User` if the workflow does not exist; `Bug` if the store cannot write the run.
+    /// Returns `User` if the workflow does not exist, and `Bug` if the store cannot write the run.
     pub async fn begin_run(&self, workflow: &str, trigger: RunTrigger) -> Result<StartDecision, StepError> {
         let trigger = RunTrigger { cause: self.run.trigger.cause.follow_up(), ..trigger };
         let known = self.workflows.iter().find(|known| known.name() == workflow);
@@ -175,19 +176,20 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         open_run(&self.store, *known, trigger).await.map_err(|error| StepError::Bug(error.into()))
     }
 
-    /// Returns the workflow that continues with this run's product, if the trigger asked for it.
+    /// Returns the workflow that continues with this run's result, if the trigger asked for it.
     pub fn next_workflow(&self) -> Option<&'static str> {
         let run = &self.run;
         follow_up_workflow(self.workflows, &run.workflow, &run.trigger).map(AnyWorkflow::name)
     }
 
-    /// Runs `work` once per visit: a later attempt reads back its value from the journal. Calls must come in a fixed
-    /// order, each with its own key, and may not be nested or concurrent. An error ends the attempt and is not
-    /// journalled. No `work` starts after the server begins to shut down; the server awaits one that is running.
+    /// Runs `work` once per visit and journals its value. A later attempt at the visit reads the value back from the
+    /// journal. Calls must come in a fixed order, each with its own key, and may not be nested or concurrent. An error
+    /// ends the attempt and is not journalled. After the server begins to shut down, no `work` is started, but the
+    /// server waits for one that is running.
     ///
     /// # Errors
-    /// Those of `work`; `Later` when the server is stopping; `Bug` for a key used twice, nesting, or a value above
-    /// `JOURNAL_VALUE_BYTES`.
+    /// Returns the errors of `work`. Returns `Later` when the server is stopping, and `Bug` for a key used twice, a
+    /// nested call, or a value above `JOURNAL_VALUE_BYTES`.
     pub async fn once<V, F, Fut>(&self, key: &str, work: F) -> Result<V, StepError>
     where
         V: Serialize + DeserializeOwned,
@@ -215,13 +217,14 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         }
     }
 
-    /// Runs long work that costs no money as a background job. Returns its result, or `None` while it runs; the step
-    /// then waits and calls again after [`limits::JOB_POLL_INTERVAL`]. The job exists only in this process. Stopping
-    /// the run or the server cancels its token, and the next call starts the job again. The result is journalled as by
-    /// [`once`](Self::once), but stored by hash, so it may have any size.
+    /// Runs long work that costs no money as a background job. Returns the job's result, or `None` while the job runs;
+    /// in that case the step waits and calls again after [`limits::JOB_POLL_INTERVAL`]. The job exists only in this
+    /// process. If the run or the server stops, the job's token is cancelled, and the next call starts the job again.
+    /// The result is journalled as by [`once`](Self::once). It may have any size, because it is stored by hash.
     ///
     /// # Errors
-    /// Those of `work`, after which the next call starts the job again; `Bug` if it panicked; and those of `once`.
+    /// Returns the errors of `work`, after which the next call starts the job again. Returns `Bug` if the job panicked,
+    /// and the errors of `once`.
     pub async fn run_job<V, W, Fut>(&self, key: &str, work: W) -> Result<Option<V>, StepError>
     where
         V: Serialize + DeserializeOwned,
@@ -255,14 +258,14 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         }
     }
 
-    /// Whether a background job of this visit is running. A step that waits only for its job can then wait again at
-    /// once.
+    /// Returns whether a background job of this visit is running. A step that waits only for this job can then wait
+    /// again at once.
     pub fn is_job_running(&self) -> bool {
         self.jobs.is_running(self.run.id, self.visit())
     }
 
-    /// Stores bytes of any size by their hash, together with the next write of this attempt. They are not stored if the
-    /// attempt ends without a further write.
+    /// Stores bytes of any size by their hash, together with the next write of this attempt. If the attempt ends
+    /// without a further write, the bytes are not stored.
     pub async fn put(&self, bytes: &[u8]) -> Result<Hash, StepError> {
         self.store.put_document(&self.lease, bytes).map_err(StepError::from_store)
     }
@@ -271,24 +274,24 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.store.get_document(&self.lease, *hash).await.map_err(StepError::from_store)
     }
 
-    /// Returns the current time; later attempts at the visit get the same time.
+    /// Returns the current time. Later attempts at the same visit get the same time.
     pub async fn now(&self, key: &str) -> Result<Timestamp, StepError> {
         self.once(key, |_| async { Ok(self.clock.now()) }).await
     }
 
-    /// Returns eight random lower-case letters and digits; later attempts at the visit get the same ones.
+    /// Returns eight random lower-case letters and digits. Later attempts at the same visit get the same characters.
     pub async fn nonce(&self, key: &str) -> Result<String, StepError> {
         self.once(key, |_| async { random_nonce() }).await
     }
 
-    /// Writes a ledger row; a second call with the same key and visit replaces it. May be called inside `once`, because
-    /// the row of a paid call is written before the call.
+    /// Writes a ledger row. A second call with the same key in the same visit replaces the row. May be called inside
+    /// `once`, because the row of a paid call is written before the call.
     pub async fn record(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
         self.store.record(&self.lease, key, record).await.map_err(StepError::from_store)
     }
 
-    /// Like [`record`](Self::record), but writes the row together with the next write of this attempt. So the value of
-    /// the enclosing `once` is never stored without the row.
+    /// Like [`record`](Self::record), but writes the row together with the next write of this attempt. Therefore the
+    /// value of the enclosing `once` is never stored without the row.
     pub async fn record_later(&self, key: &str, record: LedgerRecord) -> Result<(), StepError> {
         self.lease.pending_writes.add_record(self.visit(), key, record);
         Ok(())
@@ -304,8 +307,8 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
         self.store.ledger(self.run.id).await.map_err(StepError::from_store)
     }
 
-    /// Appends a link to the repository's audit chain and returns its hash. A second call with the same key and visit
-    /// appends nothing and returns the same hash.
+    /// Appends a link to the repository's audit chain and returns the link's hash. A second call with the same key and
+    /// visit appends nothing and returns the same hash.
     pub async fn append_audit_link(
         &self,
         key: &str,
@@ -325,7 +328,8 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     /// Proves that `document` may be published. `proofs` are the lesser proofs that the workflow declares.
     ///
     /// # Errors
-    /// `Bug` if the stored rows do not prove it. Only gates lead to a publish step, so missing rows are our bug.
+    /// Returns `Bug` if the stored rows do not prove that the document may be published. Only gates lead to a publish
+    /// step, so missing rows are a bug of ours.
     pub async fn require_countersignature(
         &self,
         document: Hash,
@@ -336,10 +340,10 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
             .map_err(|missing| StepError::Bug(missing.into()))
     }
 
-    /// Returns the valid approvals of `subject` so far, and whether they satisfy its gate.
+    /// Returns the valid approvals of `subject` so far, and whether they satisfy the subject's gate.
     ///
     /// # Errors
-    /// `Bug` if the store cannot read them.
+    /// Returns `Bug` if the store cannot read the approvals.
     pub async fn counted_approvers(
         &self,
         document: Hash,
@@ -375,7 +379,7 @@ impl<T: Send + Sync + 'static> AttemptContext<T> {
     }
 }
 
-/// Marks a `once` as running until dropped.
+/// Marks a `once` call as running until this guard is dropped.
 struct OnceGuard<'a>(&'a Mutex<JournalUsage>);
 
 impl Drop for OnceGuard<'_> {

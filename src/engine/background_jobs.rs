@@ -1,8 +1,8 @@
 //! Background jobs: long work that costs no money, such as a test run of twenty minutes. A job holds no step slot, is
 //! not part of a `once`, and does not delay a shutdown.
 //!
-//! A job lives in this process alone. Stopping the run, a shutdown or the end of the lease stops it, and the next
-//! attempt starts it again. Its result reaches the journal when a step reads it.
+//! A job exists only in this process. It is stopped when the run is stopped, the server shuts down or the lease ends,
+//! and the next attempt starts it again. A job's result reaches the journal when a step reads the result.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use crate::{clock::SharedClock, limits, types::RunId};
 /// Maximum number of jobs that run at once; further jobs queue.
 const MAX_RUNNING_JOBS: usize = 2;
 
-/// Time after which a stopped job that is still running is dropped.
+/// Time for which a stopped job may keep running before it is dropped.
 const JOB_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct BackgroundJobs {
@@ -33,7 +33,7 @@ pub(super) struct BackgroundJobs {
     clock: SharedClock,
 }
 
-/// Run, visit that started the job, and key within the visit.
+/// Run, number of the visit that started the job, and key within that visit.
 pub(super) type JobKey = (RunId, u64, String);
 
 /// A job's result as JSON.
@@ -58,8 +58,8 @@ impl BackgroundJobs {
         }
     }
 
-    /// Returns the job's result, or `None` while it runs. Starts a job that does not run yet; `stop` cancels it. A failed
-    /// job is forgotten at once, a successful one on [`discard`](Self::discard).
+    /// Returns the job's result, or `None` while the job runs. If the job does not exist yet, it is started, and `stop`
+    /// cancels it. A failed job is forgotten at once; a successful job is forgotten on [`discard`](Self::discard).
     pub(super) async fn poll<W, Fut>(
         &self,
         name: JobKey,
@@ -135,7 +135,8 @@ impl BackgroundJobs {
         BackgroundJob::Running { stop, task }
     }
 
-    /// Stops the run's jobs that were started by another visit than `visit`; all its jobs if `visit` is `None`.
+    /// Stops the run's jobs that were started in another visit than `visit`. If `visit` is `None`, all jobs of the run
+    /// are stopped.
     pub(super) fn stop_others(&self, run: RunId, visit: Option<u64>) {
         let mut all = lock(&self.all);
         let others = all.extract_if(|(of, began, _), _| *of == run && Some(*began) != visit);

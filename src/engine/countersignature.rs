@@ -8,9 +8,9 @@ use crate::{
     types::{Hash, Verb, Verdict},
 };
 
-/// Proof that a document may be published. Normally it takes two things: a model of another family approved the
-/// document, or a maintainer waived its verdict with a reason; and a person approved the document. A workflow may
-/// declare that one of the two is enough.
+/// Proof that a document may be published. Normally the proof needs a verdict and an approval. For the verdict, a model
+/// of another family approved the document, or a maintainer waived the verdict with a reason. For the approval, a
+/// person approved the document. A workflow may declare that one of the two is enough.
 #[derive(Debug, Clone)]
 pub struct Countersignature {
     verdict: Option<VerdictRow>,
@@ -98,7 +98,7 @@ pub(super) fn prove_countersigned(
     }
 }
 
-/// Returns the valid approvals of `subject` so far, one per person, and whether they satisfy the gate.
+/// Returns the valid approvals of `subject` so far, one per person, and whether they satisfy the subject's gate.
 pub(super) fn counted_approvers(
     document: Hash,
     subject: Hash,
@@ -116,8 +116,9 @@ fn distinct_people<'a>(answers: &[&'a GateAnswer]) -> Vec<&'a GateAnswer> {
     answers.iter().copied().filter(|answer| seen.insert(answer.by.id)).collect()
 }
 
-/// Whether the reviewer's family is known and differs from the drafter's. A human drafter has no family. A drafter
-/// model of unknown family may be of any family, so it does not count as different.
+/// Returns whether the reviewer's family is known and differs from the drafter's. A human drafter has no family, so any
+/// known reviewer differs. A drafter model of unknown family could be of the reviewer's family, so it does not count as
+/// different.
 fn is_independent_review(verdict: &VerdictRow) -> bool {
     let Some(reviewer) = &verdict.reviewer_family else { return false };
     match &verdict.drafter_family {
@@ -126,7 +127,7 @@ fn is_independent_review(verdict: &VerdictRow) -> bool {
     }
 }
 
-/// A person's approval and the approver rule of its gate.
+/// A person's approval, and the approver rule of the gate at which it was given.
 struct CountedApproval<'a> {
     row: &'a ApprovalRow,
     answer: &'a GateAnswer,
@@ -134,8 +135,8 @@ struct CountedApproval<'a> {
     rule: &'a Approvers,
 }
 
-/// Returns people's approvals of this document at the newest gate about this subject. An approval needs a recorded
-/// answer that the gate's rule accepts.
+/// Returns people's approvals of this document at the newest gate about this subject. An approval counts only if its
+/// answer was recorded and the gate's rule accepts that answer.
 fn counted_approvals(document: Hash, subject: Hash, ledger: &RunLedger) -> Vec<CountedApproval<'_>> {
     let rows = ledger.approvals.iter().filter(|row| row.document == document && row.subject == subject);
     let mut approvals: Vec<_> = rows.filter_map(|row| counted_approval(row, ledger)).collect();
@@ -144,7 +145,8 @@ fn counted_approvals(document: Hash, subject: Hash, ledger: &RunLedger) -> Vec<C
     approvals
 }
 
-/// Matches an approval row with its recorded answer; `None` if the gate's rule does not accept it.
+/// Matches an approval row with its recorded answer. Returns `None` if there was no such answer or the gate's rule does
+/// not accept it.
 fn counted_approval<'a>(row: &'a ApprovalRow, ledger: &'a RunLedger) -> Option<CountedApproval<'a>> {
     let verb = match row.kind {
         ApprovalKind::Approve | ApprovalKind::Unreviewed => Verb::Approve,

@@ -1,4 +1,4 @@
-//! Checks and drawings that need only a workflow's table of edges.
+//! Checks and diagrams of a workflow's graph. They need only the workflow's table of edges.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -39,8 +39,8 @@ pub enum GraphError {
     Unreviewed { workflow: String, path: String },
 }
 
-/// Checks that the graph is well formed. Every path from a draft to a publish must pass a review and then a gate, or
-/// one of them if `proofs` allows that.
+/// Checks that the graph is well formed. Every path from a draft to a publish must pass a review and then a gate. If
+/// `proofs` allows it, one of the two is enough.
 pub(super) fn check_graph<S: WorkflowStep>(
     workflow: &str,
     graph: &StepGraph<S>,
@@ -73,7 +73,7 @@ pub(super) fn check_graph<S: WorkflowStep>(
     }
 }
 
-/// Review and gate that a path has passed since its last draft.
+/// Progress since the last draft on a path: whether the path has passed a review, a gate or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum DraftProgress {
     Nothing,
@@ -82,8 +82,8 @@ enum DraftProgress {
     ReviewThenGate,
 }
 
-/// Returns the shortest path from a draft to a publish without the review and gate that `proofs` requires, if there is
-/// one.
+/// Returns the shortest path from a draft to a publish that lacks a required review or gate; `None` if all paths are
+/// valid. `proofs` tells which of the two may be missing.
 fn unproved_path<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) -> Option<String> {
     let enough = |seen| match seen {
         DraftProgress::Nothing => false,
@@ -123,8 +123,8 @@ fn successors<S: WorkflowStep>(graph: &StepGraph<S>, at: S) -> &'static [S] {
     graph.iter().find(|(step, _)| *step == at).map_or(&[], |(_, next)| *next)
 }
 
-/// Returns the maximum number of moves without an answer: `iterations` rounds plus one straight walk. A loop has at
-/// most as many edges as there are steps.
+/// Returns the maximum number of moves without an answer from a person. The limit allows `iterations` rounds of a loop
+/// and one pass through the graph. Each of these has at most as many moves as the graph has steps.
 pub(super) fn recursion_limit<S: WorkflowStep>(graph: &StepGraph<S>, iterations: u32) -> u32 {
     let steps = u32::try_from(graph.len()).unwrap_or(u32::MAX);
     iterations.saturating_add(1).saturating_mul(steps)

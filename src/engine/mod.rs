@@ -1,10 +1,11 @@
-//! The engine walks runs along their graphs, saves each step, journals each effect and keeps gates. It knows no
+//! The engine walks runs along their graphs, saves each step, journals each effect and keeps gates. It depends on no
 //! workflow and no tool: `T` is the type of the tools that steps use.
 //!
-//! A run is a trail of *visits*. A visit takes one step, perhaps in several attempts: after a crash, after `Later`,
-//! after an answer. Within a visit, a later attempt reads back the values of [`AttemptContext::once`] and does not
-//! repeat the work. A transition to another step starts the next visit. A run that cannot continue is *halted*: a visit
-//! of its own reports that to people. Only the engine moves a run. Other modules call it through [`EnginePort`].
+//! A run is a trail of *visits*. A visit takes one step. It may need several attempts, for example after a crash, after
+//! `Later`, or after an answer. Within a visit, a later attempt reads back the values of [`AttemptContext::once`] and
+//! does not repeat the work. A transition to another step starts the next visit. A run that cannot continue is
+//! *halted*: a separate visit reports the halt to people. Only the engine moves a run. Other modules call the engine
+//! through [`EnginePort`].
 
 mod attempt_context;
 mod background_jobs;

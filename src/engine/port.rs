@@ -39,17 +39,17 @@ pub struct StartRunRequest {
     pub trigger: RunTrigger,
 }
 
-/// A person's answer, to be matched with an open gate of the issue.
+/// A person's answer on an issue, which is matched with one of the issue's open gates.
 #[derive(Debug, Clone)]
 pub struct GateAnswerRequest {
     pub repo: RepoId,
     pub issue: IssueNo,
     pub answer: GateAnswer,
-    /// Whether the answer is too old to be accepted, because the run may have changed since.
+    /// Whether the answer is too old to be accepted, because the run may have changed since the answer was given.
     pub late: bool,
 }
 
-/// Result of a gate answer. An accepted answer is not applied yet.
+/// Result of recording a person's answer to a gate. An accepted answer has not been applied to the run yet.
 #[derive(Debug, Clone)]
 pub enum GateAnswerOutcome {
     Accepted(RunId),
@@ -58,17 +58,18 @@ pub enum GateAnswerOutcome {
     Late,
     /// The issue has no live run.
     NoRun,
-    /// No open gate of these runs accepts the answer's verb.
+    /// None of these runs has an open gate that accepts the answer's verb.
     NoGate(Vec<RunView>),
     /// The answer names a stage that has no open gate.
     WrongStage(Vec<GateRow>),
     /// The hash in the answer is not the hash of the gate's subject.
     Stale(GateRow),
-    /// The answer has no hash, and the subject was shown for too short a time or somebody else edited the gate comment.
+    /// The answer has no hash. In addition, the subject has not been visible for long enough, or somebody else edited
+    /// the gate comment.
     TooSoon(GateRow),
     /// The answer has no hash, and more than one gate is waiting.
     SeveralGates(Vec<GateRow>),
-    /// The answer names an option that the gate does not have, or omits one that it requires.
+    /// The answer names an option that the gate does not have, or omits an option although the gate requires one.
     UnknownOption(GateRow),
     NotAllowed {
         needs: AllowedResponders,
@@ -89,7 +90,7 @@ pub struct CancelRunsRequest {
     pub why: String,
 }
 
-/// Request to retry a run that failed, waits or is parked, at its current step.
+/// Request to retry a run at its current step. The run has failed, is waiting, or is parked.
 #[derive(Debug, Clone)]
 pub struct RetryRunRequest {
     pub run: RunId,
@@ -106,17 +107,17 @@ pub enum RunViewStatus {
     Asking,
     Waiting,
     Done,
-    /// Ending; the run is reporting its end to people.
+    /// The run is ending and is reporting its end to people.
     Halting,
     Failed,
     Stopped,
-    /// Saved in a form that this version cannot read; `why` says how to continue.
+    /// The run was saved in a form that this version cannot read; `why` tells people how to continue.
     Parked,
 }
 
 impl RunViewStatus {
-    /// Converts a saved status. `taken` means that a node is running a step; `parked` means that this version cannot
-    /// read the run.
+    /// Converts a saved status. `taken` is true if a node is running a step of the run. `parked` is true if this
+    /// version cannot read the run.
     pub fn from_saved(saved: RunStatus, taken: bool, parked: bool) -> Self {
         match saved {
             saved if !saved.is_live() => saved.into(),
@@ -126,7 +127,7 @@ impl RunViewStatus {
         }
     }
 
-    /// Whether this run may still take a step.
+    /// Returns whether this run may still take a step.
     pub fn is_live(self) -> bool {
         !matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
@@ -166,18 +167,18 @@ pub struct RunView {
     /// Whether the run is at a gate step whose gate is not open yet. The step may already have posted the comment with
     /// the command to answer.
     pub shows_unopened_gate: bool,
-    /// Whether the workflow has a step that watches for the merge of its pull request, whether or not the run has
-    /// reached it.
+    /// Whether the workflow has a step that watches for the merge of the run's pull request. The run need not have
+    /// reached that step.
     pub has_watch_step: bool,
     pub visit: u64,
     pub started_by: Actor,
     pub started_at: Timestamp,
     pub updated_at: Timestamp,
-    /// Time at which the run continues without an answer, if it does.
+    /// Time at which the run continues even if nobody answers; `None` if it does not continue without an answer.
     pub due: Option<Timestamp>,
     pub why: Option<String>,
     pub outcome: Option<RunCompletion>,
-    /// GitHub API calls so far.
+    /// Number of GitHub API calls that the run has made so far.
     pub calls: GitHubCallCount,
     pub trigger: RunTrigger,
 }
@@ -230,26 +231,27 @@ impl From<RunStatus> for RunViewStatus {
     }
 }
 
-/// Interface through which intake, the web pages and the command line use the engine. Each request is idempotent by its
-/// cause.
+/// Interface through which intake, the web pages and the command line use the engine. Each request is idempotent: a
+/// second request with the same cause has no further effect.
 pub trait EnginePort: Send + Sync {
     /// Starts a run of a workflow for an issue.
     ///
     /// # Errors
-    /// [`EngineError::UnknownWorkflow`]; [`EngineError::Start`] if the first state cannot be made; store errors.
+    /// Returns [`EngineError::UnknownWorkflow`] for an unknown workflow, [`EngineError::Start`] if the first state
+    /// cannot be created, and store errors.
     fn start(&self, start: StartRunRequest) -> BoxFuture<'_, Result<StartDecision<RunView>, EngineError>>;
     /// Records a person's answer to a gate. The run applies it later.
     ///
     /// # Errors
     /// Store errors; the caller may retry.
     fn signal(&self, signal: GateAnswerRequest) -> BoxFuture<'_, Result<GateAnswerOutcome, EngineError>>;
-    /// Records a person's remark on one of a run's findings. The run reads it before its next draft or review, or at
-    /// once if it waits for people.
+    /// Records a person's remark on one of a run's findings. The run reads the remark before its next draft or review.
+    /// If the run is waiting for people, it reads the remark at once.
     ///
     /// # Errors
     /// Store errors; the caller may retry.
     fn remark(&self, run: RunId, remark: RunRemark) -> BoxFuture<'_, Result<AnswerReceipt, EngineError>>;
-    /// Asks one run or all live runs of an issue to stop; returns their ids.
+    /// Asks one run or all live runs of an issue to stop. Returns the ids of these runs.
     ///
     /// # Errors
     /// Store errors; the caller may retry.
@@ -262,22 +264,22 @@ pub trait EnginePort: Send + Sync {
     /// Returns the runs that match the filter.
     ///
     /// # Errors
-    /// Store errors, if the filter names a repository.
+    /// Returns store errors; these can occur only if the filter names a repository.
     fn list(&self, filter: RunFilter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>>;
-    /// Resumes a failed run at the step that failed, on a new visit. A waiting run stops waiting.
+    /// Resumes a failed run at the step that failed, on a new visit. A waiting run stops waiting and continues.
     ///
     /// # Errors
-    /// Store errors; the run is unchanged then.
+    /// Store errors; in that case the run is unchanged.
     fn retry(&self, retry: RetryRunRequest) -> BoxFuture<'_, Result<RetryDecision<RunView>, EngineError>>;
-    /// Pauses a scope: no new step starts in it, running steps finish. A second call replaces the reason.
+    /// Pauses a scope: no new step starts in the scope, and running steps finish. A second call replaces the reason.
     ///
     /// # Errors
-    /// Store errors; nothing is paused then.
+    /// Store errors; in that case nothing is paused.
     fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>>;
-    /// Ends a pause; returns false if there was none.
+    /// Ends a pause. Returns false if the scope was not paused.
     ///
     /// # Errors
-    /// Store errors; the pause stays then.
+    /// Store errors; in that case the pause stays.
     fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>>;
     /// Returns the active pauses.
     ///
@@ -286,7 +288,7 @@ pub trait EnginePort: Send + Sync {
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<ActivePause>, EngineError>>;
     /// Returns the name of a workflow and the id of a saved step, if this version knows both.
     fn step_names(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)>;
-    /// Makes the scheduler look for due runs now, because waiting runs may continue.
+    /// Makes the scheduler look for due runs immediately, because waiting runs may be able to continue.
     fn wake_waiting_runs(&self);
 }
 
@@ -296,9 +298,9 @@ fn is_same_option(one: &str, other: &str) -> bool {
     words(one) == words(other)
 }
 
-/// Returns the open gate that an answer is for; `None` if no gate accepts its verb. An approval without a hash is
-/// accepted only if exactly one gate is waiting and its subject was visible, unchanged, for
-/// [`limits::SEEN_BEFORE_APPROVAL`].
+/// Returns the open gate to which an answer belongs; `None` if no gate accepts the answer's verb. An approval without a
+/// hash is accepted only if exactly one gate is waiting. In addition, the gate's subject must have been visible,
+/// without changes, for [`limits::SEEN_BEFORE_APPROVAL`].
 pub(super) fn match_gate<'a>(
     gates: &'a [GateRow],
     answer: &GateAnswer,

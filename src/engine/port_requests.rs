@@ -1,4 +1,4 @@
-//! [`EnginePort`] requests. Each is idempotent by the id of its cause.
+//! [`EnginePort`] requests. Each request is idempotent: a second request with the same cause id has no further effect.
 
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -38,23 +38,23 @@ use crate::{
     types::{RunId, Timestamp, with_causes},
 };
 
-/// Time after which a step that only waits ends its run, because nobody reads a thread that only ever says "working".
-/// One day covers a provider's daily quota.
+/// Maximum time for which a step may do nothing but wait; then its run ends. Nobody keeps reading a thread that only
+/// ever says "working". One day covers a provider's daily quota.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// Retry interval for reporting a run's end after [`MAX_WAIT`] of failed attempts.
+/// Interval between attempts to report a run's end, used once such attempts have failed for [`MAX_WAIT`].
 const HALT_REPORT_RETRY: Duration = Duration::from_secs(3600);
 
 pub(super) type WorkflowRef<T> = &'static dyn AnyWorkflow<T>;
 
-/// Start and last attempt of a visit that has only waited so far.
+/// Times of the first and the last attempt of a visit that has done nothing but wait so far.
 struct WaitingVisit {
     visit: u64,
     since: Timestamp,
     last: Timestamp,
 }
 
-/// A claimed run, and the value of [`Engine::cancels`] before its row was read.
+/// A claimed run, and the value that [`Engine::cancels`] had before the run's row was read.
 struct ClaimedRun {
     lease: RunLease,
     cancels: u64,
@@ -69,16 +69,17 @@ pub struct Engine<T: Send + Sync + 'static> {
     /// Notified when a run may have become due.
     pub(super) wake_up: Notify,
     pub(super) in_flight: Mutex<HashMap<RunId, CancellationToken>>,
-    /// Number of recorded cancels. If it has grown since a run's row was read, the run's step checks whether its own
-    /// run was cancelled.
+    /// Number of cancellations recorded so far. If the number has grown since a run's row was read, the run's step
+    /// checks whether its own run was cancelled.
     pub(super) cancels: AtomicU64,
-    /// Visits that have only waited so far in this process. A restart forgets them, so their waiting time starts again.
+    /// Visits that, in this process, have done nothing but wait so far. A restart forgets these visits, so their
+    /// waiting time starts again.
     waiting_visits: Mutex<HashMap<RunId, WaitingVisit>>,
-    /// Cancelled when the live loop is told to stop; no `once` starts after that.
+    /// Cancelled when the live loop is told to stop. After that, no `once` starts its work.
     stopping: CancellationToken,
     /// Cancelled by `park`, which abandons the steps in flight.
     park: CancellationToken,
-    /// Increases when the lease has ended and steps in flight must be abandoned.
+    /// Counter that increases each time the lease ends; steps in flight must then be abandoned.
     lease_ends: watch::Sender<u64>,
     pub(super) jobs: Arc<BackgroundJobs>,
     telemetry: RunTelemetry,
@@ -130,12 +131,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
         &self.telemetry
     }
 
-    /// Returns when the next run is due if nobody answers before. The time may be too early.
+    /// Returns the earliest time at which a run becomes due if nobody answers before. The returned time may be too
+    /// early.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, EngineError> {
         Ok(self.store.next_due())
     }
 
-    /// Takes one step of each due run in sequence and returns the number of steps.
+    /// Takes one step of each due run, one run after the other, and returns the number of steps.
     pub async fn tick(&self) -> Result<usize, EngineError> {
         let mut stepped = HashSet::new();
         while let Some(claimed) = self.claim_or_scan(&stepped).await? {
@@ -149,8 +151,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(stepped.len())
     }
 
-    /// Takes steps as they become due until `shutdown`: up to [`limits::LIVE_STEPS`] at a time, one at a time per run.
-    /// Then waits for the steps in flight until [`park`](Self::park), and abandons them after that.
+    /// Takes steps as they become due until `shutdown`. At most [`limits::LIVE_STEPS`] steps run at a time, and one per
+    /// run. After `shutdown`, waits for the steps in flight until [`park`](Self::park) is called, and then abandons
+    /// them.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
         // Events are handled even while the search for the next step waits for a database.
         let cluster_events = async {
@@ -196,7 +199,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         while steps.join_next().await.is_some() {}
     }
 
-    /// Handles a change made, or possibly made, by another process.
+    /// Handles a change that another process made or may have made.
     fn handle_cluster_event(&self, event: ClusterEvent) {
         match event {
             ClusterEvent::Due => self.wake_up.notify_one(),
@@ -213,12 +216,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Abandons the steps in flight now. The next boot takes those steps again.
+    /// Abandons the steps in flight immediately. The next boot takes those steps again.
     pub fn park(&self) {
         self.park.cancel();
     }
 
-    /// Starts due steps in the free slots; returns how long to sleep if nothing happens.
+    /// Starts due steps in the free slots. Returns the time to sleep if no event occurs before.
     async fn start_due_steps(self: &Arc<Self>, steps: &mut JoinSet<()>) -> Duration {
         while steps.len() < limits::LIVE_STEPS {
             match self.claim(&HashSet::new()).await {
@@ -247,7 +250,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(lease.map(|lease| ClaimedRun { lease, cancels }))
     }
 
-    /// Takes the claimed step and then further due steps of any run, so that a busy engine does not switch tasks.
+    /// Takes the claimed step and then further due steps of any run in the same task. Thus a busy engine does not have
+    /// to switch tasks.
     async fn advance_while_due(&self, first: ClaimedRun) {
         let mut claimed = Some(first);
         while let Some(step) = claimed {
@@ -264,7 +268,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Like [`claim`](Self::claim), but returns `None` only after all scans have completed.
+    /// Like [`claim`](Self::claim), but returns `None` only after all scans for live runs have completed.
     async fn claim_or_scan(&self, except: &HashSet<RunId>) -> Result<Option<ClaimedRun>, StoreError> {
         loop {
             if let Some(claimed) = self.claim(except).await? {
@@ -303,8 +307,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         self.give_back(&held).await;
     }
 
-    /// Releases a run whose step was not saved. Retries until the store accepts the release; otherwise the next boot
-    /// releases the run.
+    /// Releases a run whose step was not saved. Failures are retried until the engine is parked; in that case the next
+    /// boot releases the run.
     async fn give_back(&self, held: &RunLease) {
         loop {
             match Box::pin(self.store.release_run(held)).await {
@@ -373,7 +377,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(())
     }
 
-    /// Logs each move of a run. A waiting run may poll every minute for weeks, so waits are logged at debug level.
+    /// Logs each move of a run. Waits are logged at debug level, because a waiting run may poll every minute for weeks.
     fn log(&self, row: &RunRow, checkpoint: &Checkpoint) {
         let (run, issue, view) = (row.id, row.trigger.issue, self.run_view(row));
         let step = format!("{} {}", view.step_id, view.step_title);
@@ -483,7 +487,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Returns the run that continues with this run's product, if the trigger asked for it.
+    /// Returns the new run that continues with this run's result, if the trigger asked for it.
     fn follow_up_run(&self, workflow: WorkflowRef<T>, run: &RunRow) -> Option<Box<NewRun>> {
         let next = follow_up_workflow(self.workflows, workflow.name(), &run.trigger)?;
         let trigger = RunTrigger { cause: run.trigger.cause.follow_up(), ..run.trigger.clone() };
@@ -493,7 +497,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             .map(Box::new)
     }
 
-    /// Makes one attempt to report to people why the run ended.
+    /// Makes one attempt to report to people the reason why the run ended.
     async fn attempt_halt_report(&self, workflow: WorkflowRef<T>, lease: &RunLease) -> Checkpoint {
         let run = &lease.run;
         let ended = |status, why| Checkpoint::Ended { status, why };
@@ -536,7 +540,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    /// Whether this visit has only waited for longer than [`MAX_WAIT`], so that people must be told.
+    /// Returns whether this visit has done nothing but wait for more than [`MAX_WAIT`]. If so, people must be told.
     fn has_waited_too_long(&self, run: &RunRow) -> bool {
         let now = self.clock.now();
         let mut waits = lock(&self.waiting_visits);
@@ -578,8 +582,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         )
     }
 
-    /// Registers and returns the cancellation token of this run's step. If a cancel arrived after the claim, the token
-    /// is cancelled already.
+    /// Registers and returns the cancellation token of this run's step. If the run was cancelled after the claim, the
+    /// returned token is already cancelled.
     async fn cancel_token(&self, claimed: &ClaimedRun) -> CancellationToken {
         let (token, run) = (CancellationToken::new(), claimed.lease.run.id);
         lock(&self.in_flight).insert(run, token.clone());
@@ -636,7 +640,7 @@ fn halt_checkpoint(halt: RunHalt) -> Checkpoint {
     }
 }
 
-/// Parks a run until a version starts that can read it. We never guess at its state.
+/// Parks a run until a version starts that can read the run's saved state. We never guess that state.
 fn park_unreadable(run: &RunRow, why: &str) -> Checkpoint {
     let (workflow, version) = (&run.workflow, run.version);
     tracing::error!(run = %run.id, %why, "run parked: this version cannot read it");
@@ -651,7 +655,7 @@ fn park_unreadable(run: &RunRow, why: &str) -> Checkpoint {
     }
 }
 
-/// Returns the wait before the next attempt, which doubles with each attempt. Up to a quarter is added so that runs
+/// Returns the delay before the next attempt, which doubles with each attempt. Up to a quarter is added, so that runs
 /// that failed together do not retry together. The added part depends only on run, visit and attempt.
 fn backoff(run: &RunRow, attempts: u32) -> Duration {
     let wait = limits::STEP_BACKOFF.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)));

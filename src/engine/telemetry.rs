@@ -1,4 +1,5 @@
-//! Telemetry of runs: where their time goes and which visits have finished. It never delays a run.
+//! Telemetry of runs: the activities on which they spend time, and the visits that have finished. Telemetry never
+//! delays a run.
 
 use std::{
     collections::HashMap,
@@ -15,13 +16,14 @@ use crate::{
     types::{Cause, IssueNo, RunId, Timestamp},
 };
 
-/// Maximum finished visits buffered for subscribers. Beyond this limit, the oldest are dropped.
+/// Maximum number of finished visits that are buffered for subscribers. Beyond this limit, the oldest visits are
+/// dropped.
 const BUFFERED_VISITS: usize = 1024;
 
-/// Seconds, by workflow and by activity.
+/// Counter of seconds that runs spent, by workflow and by activity.
 pub type RunSecondsCounter = Family<[(&'static str, &'static str); 2], Counter<f64, AtomicU64>>;
 
-/// Ended runs, by workflow and by how they ended.
+/// Counter of ended runs, by workflow and by kind of end.
 pub type RunEndsCounter = Family<[(&'static str, &'static str); 2], Counter>;
 
 #[derive(Debug, Clone)]
@@ -67,12 +69,12 @@ impl FinishedVisit {
 
 /// Counters and visit events of an engine.
 pub struct RunTelemetry {
-    /// Start of this process; time before it is not counted here.
+    /// Time at which this process started. Time that runs spent before is not counted here.
     started: Timestamp,
     run_seconds: RunSecondsCounter,
     ends: RunEndsCounter,
-    /// Time when this process last saved each live run. The row's own time also changes when people comment on a
-    /// waiting run.
+    /// Time at which this process last saved each live run. The time in the run's row is not used, because it also
+    /// changes when people comment on a waiting run.
     last_saves: Mutex<HashMap<RunId, Timestamp>>,
     /// Channel of finished visits; created by the first subscription.
     visits: OnceLock<broadcast::Sender<Arc<FinishedVisit>>>,
@@ -89,12 +91,13 @@ impl RunTelemetry {
         }
     }
 
-    /// Seconds that runs spent since this server started. A run's time is counted when the run is saved.
+    /// Returns the counter of seconds that runs have spent since this server started. A run's time is counted when the
+    /// run is saved.
     pub fn run_seconds(&self) -> &RunSecondsCounter {
         &self.run_seconds
     }
 
-    /// Runs that ended since this server started.
+    /// Returns the counter of runs that have ended since this server started.
     pub fn run_ends(&self) -> &RunEndsCounter {
         &self.ends
     }
@@ -104,7 +107,8 @@ impl RunTelemetry {
         self.visits.get_or_init(|| broadcast::channel(BUFFERED_VISITS).0).subscribe()
     }
 
-    /// Counts the time of a saved step, and the wait before it. `run` is the run's row before the step.
+    /// Counts the time of a saved step, and the time of the wait before the step. `run` is the run's row before the
+    /// step.
     pub(super) fn count_step_time(
         &self,
         workflow: &'static str,

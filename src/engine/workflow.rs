@@ -1,4 +1,4 @@
-//! The workflow interface: an enum of steps, a serde state, a table of edges and one `match`.
+//! The workflow interface: an enum of steps, a serializable state, a table of edges, and one `match` over the steps.
 
 use std::{fmt::Debug, future::Future, hash::Hash as StdHash, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
     types::{Actor, Timestamp},
 };
 
-/// Kind of a step; the graph check reads it.
+/// Kind of a step, used by the check of the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
-    /// Anything that neither drafts, reviews nor publishes model text.
+    /// The step neither drafts, reviews nor publishes model text.
     Work,
     /// A model writes a document.
     Draft,
@@ -26,20 +26,20 @@ pub enum StepKind {
     Review,
     /// A person decides, or the policy requires no decision.
     Gate,
-    /// Waits for people, but not for a decision about a document.
+    /// The step waits for people, but not for a decision about a document.
     Pause,
-    /// Publishes what was approved.
+    /// The step publishes the approved document or code.
     Publish,
-    /// Watches the published pull request until people merge or close it.
+    /// The step watches the published pull request until people merge or close it.
     Watch,
 }
 
-/// A proof that is enough to publish, although a review or a person's approval is missing.
+/// A proof that is enough for publishing although a review or a person's approval is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LesserProof {
-    /// An APPROVED verdict of another family, if the policy requires no person.
+    /// A model of another family gave the verdict APPROVED, and the policy requires no person's approval.
     Policy,
-    /// A person's approval without a review. Only for documents that are published only on the issue.
+    /// A person approved without a review. This is allowed only for documents that are published only on the issue.
     Unreviewed,
 }
 
@@ -63,8 +63,8 @@ pub trait WorkflowStep:
 pub enum Transition<S> {
     /// Go to a step along an edge of the graph.
     Go(S),
-    /// Sleep until an allowed person answers; the same visit then runs again with `cx.answer()`. If it returns `Ask`
-    /// again, that answer is refused.
+    /// Sleep until an allowed person answers. The same visit then runs again, with the answer in `cx.answer()`. If it
+    /// returns `Ask` again, the answer is refused.
     Ask(GateSpec),
     /// Run this visit again at `until`.
     Wait {
@@ -74,20 +74,22 @@ pub enum Transition<S> {
     Done(RunCompletion),
 }
 
-/// Reason why a step stopped. The engine looks at the variant only, never at the message.
+/// Reason why a step stopped. The engine looks only at the variant, never at the message.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// Nothing is wrong with us or the run: the engine tries again after `after`. The run holds no step slot meanwhile.
+    /// Neither our code nor the run is at fault. The engine tries again after the duration `after`; until then the run
+    /// holds no step slot.
     #[error("later: {why}")]
     Later { why: String, after: Duration },
     /// A person has to fix something. The engine ends the run and posts the text on the thread.
     #[error("{0}")]
     User(String),
-    /// Somebody stopped the run on GitHub and this step noticed first. Treated like a `/stop`.
+    /// Somebody stopped the run on GitHub, and this step was the first to notice. The engine treats this like a
+    /// `/stop`.
     #[error("stopped: {why}")]
     Stopped { by: Actor, why: String },
-    /// Our bug. The engine retries, and ends the run after [`limits::STEP_ATTEMPTS`](crate::limits::STEP_ATTEMPTS)
-    /// attempts.
+    /// A bug of ours. The engine retries the step, and ends the run after
+    /// [`limits::STEP_ATTEMPTS`](crate::limits::STEP_ATTEMPTS) attempts.
     #[error(transparent)]
     Bug(#[from] anyhow::Error),
 }
@@ -101,18 +103,18 @@ impl StepError {
 /// Reason why a run ended early.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunHalt {
-    /// Something that a person has to fix, in the step's words.
+    /// A person has to fix something, which the step's message describes.
     User(String),
     Stopped {
         by: Actor,
         why: String,
     },
-    /// Our bug. `error` is for the server's log, not for the thread.
+    /// A bug of ours. `error` is for the server's log, not for the thread.
     Bug {
         attempts: u32,
         error: String,
     },
-    /// Too many moves without an answer from a person.
+    /// The run made too many moves without an answer from a person.
     Limit {
         moves: u32,
     },
@@ -138,27 +140,29 @@ impl RunHalt {
 /// A workflow; each one is a file or folder under `workflows`.
 pub trait Workflow<T: 'static>: Send + Sync + 'static {
     const NAME: &'static str;
-    /// Incremented when steps or state change their meaning; each run stores the version it started with.
+    /// Version of the workflow, incremented when its steps or its state change their meaning. Each run stores the
+    /// version with which it started.
     const VERSION: u32;
     type Step: WorkflowStep;
     type State: Serialize + DeserializeOwned + Send + Sync;
-    /// Table of edges; a run starts at the first row. Checked at boot, drawn in the docs, enforced at run time.
+    /// Table of edges; a run starts at the first row. The table is checked at boot, drawn in the docs, and enforced at
+    /// run time.
     const GRAPH: &'static [(Self::Step, &'static [Self::Step])];
     /// The lesser proofs that are enough to publish, if the policy allows them.
     const PROOFS: &'static [LesserProof] = &[];
     /// Commands that start this workflow.
     const COMMANDS: &'static [CommandSpec];
-    /// The workflow that continues with this one's product, if the trigger's command runs all workflows or belongs to
-    /// that one.
+    /// The workflow that continues with this workflow's result. It is started only if the trigger's command runs all
+    /// workflows or belongs to the next workflow.
     const NEXT_WORKFLOW: Option<&'static str> = None;
 
-    /// Maximum rounds of its loops between two answers of a person.
+    /// Returns the maximum number of rounds of the workflow's loops between two answers of a person.
     fn max_iterations() -> u32;
 
     fn start(&self, trigger: &RunTrigger) -> Self::State;
 
-    /// Converts a checkpoint of an earlier `version` that this version cannot read. Not called for readable
-    /// checkpoints, so a state that changes its meaning must change its shape.
+    /// Converts a checkpoint that an earlier `version` saved and this version cannot read. It is not called for
+    /// checkpoints that can be read. Therefore a state that changes its meaning must also change its shape.
     fn upcast(_version: u32, _saved: &SavedCheckpoint) -> Option<SavedCheckpoint> {
         None
     }
@@ -174,11 +178,11 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
         cx: &'a AttemptContext<T>,
     ) -> impl Future<Output = Result<Transition<Self::Step>, StepError>> + Send + 'a;
 
-    /// Reports to people why the run ended at this step. This is a visit of its own, retried like any other step.
-    /// `Some` means that the run's goal had been reached before the halt, so the run ends as done.
+    /// Reports to people the reason why the run ended at this step. The report is a visit of its own and is retried
+    /// like any other step. `Some` means that the run had reached its goal before the halt; such a run ends as done.
     ///
     /// # Errors
-    /// A [`StepError`]; the engine retries then.
+    /// A [`StepError`]; in that case the engine retries.
     fn report_halt<'a>(
         &'a self,
         at: Self::Step,
@@ -220,18 +224,18 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     fn commands(&self) -> &'static [CommandSpec];
     /// See [`Workflow::NEXT_WORKFLOW`].
     fn next_workflow(&self) -> Option<&'static str>;
-    /// All steps, beginning with the first step of a run.
+    /// Returns all steps, beginning with the first step of a run.
     fn steps(&self) -> Vec<StepInfo>;
-    /// All edges, by step ids.
+    /// Returns all edges, by step ids.
     fn edges(&self) -> Vec<(&'static str, &'static str)>;
-    /// Checks that the graph is well formed and that review and gate precede every publish.
+    /// Checks that the graph is well formed and that every publish is preceded by a review and a gate.
     ///
     /// # Errors
-    /// The first [`GraphError`] found.
+    /// Returns the first [`GraphError`] found.
     fn check(&self) -> Result<(), GraphError>;
     /// Renders the graph as a Mermaid flowchart.
     fn mermaid(&self) -> String;
-    /// Maximum number of moves between two answers of a person.
+    /// Returns the maximum number of moves between two answers of a person.
     fn recursion_limit(&self) -> u32;
     /// Returns the step with this serde form.
     fn step(&self, saved: &str) -> Option<StepInfo>;
@@ -243,7 +247,7 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     /// Makes one attempt at the saved step.
     ///
     /// # Errors
-    /// [`StepAttemptError::Unreadable`] for a checkpoint of another shape; the step's own errors.
+    /// Returns [`StepAttemptError::Unreadable`] for a checkpoint of another shape, and the step's own errors.
     fn attempt_step<'a>(
         &'a self,
         from: &'a SavedCheckpoint,
@@ -261,7 +265,7 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<RunCompletion>, StepAttemptError>>;
 }
 
-/// Returns the workflow that continues with this workflow's product, if the trigger asked for it.
+/// Returns the workflow that continues with this workflow's result, if the trigger asked for it.
 pub(super) fn follow_up_workflow<T: Send + Sync + 'static>(
     all: &'static [&'static dyn AnyWorkflow<T>],
     workflow: &str,

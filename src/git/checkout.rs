@@ -1,5 +1,5 @@
-//! Writes a commit's files into a directory: the plain bytes of the objects. The repository's attributes, filters and
-//! hooks have no effect, and no `.git` is written.
+//! Writes a commit's files into a directory. The files contain the plain bytes of the git objects: the repository's
+//! attributes, filters and hooks have no effect, and no `.git` is written.
 
 use std::{
     collections::HashSet,
@@ -12,10 +12,10 @@ use std::{
 use super::{CommitEntry, EntryMode, GitError, Snapshot};
 use crate::limits;
 
-/// Maximum bytes read and written in one batch.
+/// Maximum number of bytes read and written per batch.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// A path of the commit that was not written, and why.
+/// A path of the commit that was not written, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedPath {
     pub path: String,
@@ -23,12 +23,13 @@ pub struct SkippedPath {
 }
 
 impl Snapshot {
-    /// Writes every file into `directory`, which must be empty, and every link whose target stays inside it. Skips
-    /// paths for which `unwanted` returns true.
+    /// Writes every file, and every link whose target stays inside the directory, into `directory`, which must be
+    /// empty. Paths for which `unwanted` returns true are skipped.
     ///
     /// # Errors
     ///
-    /// Git cannot read the objects, the directory cannot be written, or the files exceed `most` bytes in total.
+    /// Returns an error if git cannot read the objects, the directory cannot be written, or the files exceed `most`
+    /// bytes in total.
     pub async fn check_out(
         &self,
         directory: &Path,
@@ -67,8 +68,9 @@ impl Snapshot {
     }
 }
 
-/// Splits entries into those to write and those to skip. Links come last, so no file is written through one. Nothing is
-/// written below a path that is not a folder, because a tree may hold a link and a folder of the same name.
+/// Splits entries into those to write and those to skip. Links come last, so that no file is written through a link.
+/// Entries below a path that is not a folder are skipped, because a tree may contain a link and a folder of the same
+/// name.
 fn split_entries<'e>(
     entries: impl Iterator<Item = &'e CommitEntry> + Clone,
 ) -> (Vec<&'e CommitEntry>, Vec<SkippedPath>) {
@@ -92,7 +94,7 @@ fn split_entries<'e>(
     (wanted, left_out)
 }
 
-/// Whether the path names a file below the root and outside `.git`.
+/// Returns whether the path names a file below the root and outside `.git`.
 fn is_safe_path(path: &str) -> bool {
     let parts = || path.split('/');
     !path.contains(['\0', char::REPLACEMENT_CHARACTER])
@@ -114,8 +116,8 @@ fn write_entry(path: &Path, entry: &CommitEntry, bytes: &[u8]) -> io::Result<boo
     Ok(true)
 }
 
-/// Whether a link in a folder at this depth stays below the root. All `..` must come first: `a/..` leads elsewhere if
-/// `a` is a link.
+/// Returns whether the target of a link in a folder at this depth stays below the root. All `..` must come first in the
+/// target, because `a/..` leads elsewhere if `a` is a link.
 pub fn stays_within(depth: usize, target: &Path) -> bool {
     let up = target.components().take_while(|part| *part == Component::ParentDir).count();
     let down = |part| matches!(part, Component::Normal(_) | Component::CurDir);

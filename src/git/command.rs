@@ -1,4 +1,5 @@
-//! Builds and runs git commands, always with our settings only: the machine's and the operator's git config is ignored.
+//! Builds and runs git commands with our settings only. The git configuration of the machine and of the operator is
+//! ignored.
 
 use std::{fmt, path::Path, time::Duration};
 
@@ -14,8 +15,8 @@ use crate::{
     types::{Oid, RepoName},
 };
 
-/// Oldest supported git: the first that reads settings from `GIT_CONFIG_COUNT`, which keeps a token out of arguments
-/// and files.
+/// Oldest supported git version. It is the first version that reads settings from `GIT_CONFIG_COUNT`, which keeps a
+/// token out of arguments and files.
 pub(super) const OLDEST: GitVersion = GitVersion { major: 2, minor: 31 };
 
 pub(super) const FETCH: &str = "fetch";
@@ -32,7 +33,7 @@ impl fmt::Display for GitVersion {
     }
 }
 
-/// Returns the version of the git in `PATH`. If git is missing or too old, the error says what to install.
+/// Returns the version of the git in `PATH`. If git is missing or too old, the error tells which version to install.
 async fn version() -> Result<GitVersion, GitError> {
     let output =
         run_git("version", base_command().arg("version"), Duration::from_secs(10), &CancellationToken::new())
@@ -45,8 +46,8 @@ async fn version() -> Result<GitVersion, GitError> {
     }
 }
 
-/// Checks that git can do what a run needs: create a mirror, and fetch over HTTPS, which is a separate program. Returns
-/// its version.
+/// Checks that git can create a mirror and fetch over HTTPS, for which git uses a separate program. Returns git's
+/// version.
 pub async fn check_git() -> Result<GitVersion, GitError> {
     let version = version().await?;
     let failed = |source| GitError::Directory { path: std::env::temp_dir(), source };
@@ -80,7 +81,7 @@ fn base_command() -> ChildCommand {
         .args(["-c", "credential.helper=", "-c", "core.hooksPath=/dev/null"])
 }
 
-/// Returns a git command for a bare repository. `--git-dir` stops git from searching for another one.
+/// Returns a git command for a bare repository. `--git-dir` stops git from searching for another repository.
 pub(super) fn in_mirror(mirror: &Path) -> ChildCommand {
     base_command().arg("--git-dir").arg(mirror)
 }
@@ -94,7 +95,7 @@ pub(super) fn init_mirror(mirror: &Path) -> ChildCommand {
     base_command().args(["init", "--quiet", "--bare", "--template="]).arg(mirror)
 }
 
-/// Returns the command that fetches branches from `source` into the mirror under the same names.
+/// Returns the command that fetches branches from `source` into the mirror. The branches keep their names.
 pub(super) fn fetch_branches(
     mirror: &Path,
     source: &FetchSource,
@@ -123,7 +124,7 @@ pub(super) fn fetch_branches(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FetchSource {
     url: Url,
-    /// The only protocol git may use; `http` only for a server on this machine.
+    /// The only protocol that git may use. `http` is used only for a server on this machine.
     protocol: &'static str,
 }
 
@@ -177,12 +178,12 @@ pub(super) async fn run_git(
     Err(GitError::Failed { what, stderr })
 }
 
-/// Runs a short command that reads objects; cancelled only by dropping the future.
+/// Runs a short command that reads objects, and returns its output. It can be cancelled only by dropping the future.
 pub(super) async fn read_output(what: &'static str, command: ChildCommand) -> Result<Vec<u8>, GitError> {
     Ok(run_git(what, command, limits::GIT_READ, &CancellationToken::new()).await?.stdout)
 }
 
-/// Returns the commit that a revision names, if any.
+/// Returns the commit that a revision names; `None` if the revision does not exist.
 pub(super) async fn resolve_commit(repository: &Path, revision: &str) -> Result<Option<Oid>, GitError> {
     let parse = in_mirror(repository)
         .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])

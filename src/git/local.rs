@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::{GitError, Snapshot, command};
 
-/// Opens the commit that `revision` (anything git understands) names in the repository at `path`. Ignores uncommitted
-/// files.
+/// Opens the commit named by `revision` in the repository at `path`. `revision` may be anything that git understands.
+/// Uncommitted changes are ignored.
 pub async fn open_local(path: &Path, revision: &str) -> Result<Snapshot, GitError> {
     let find = command::in_directory(path).args(["rev-parse", "--absolute-git-dir"]);
     let found = match command::read_output("rev-parse", find).await {

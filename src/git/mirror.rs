@@ -22,7 +22,7 @@ use crate::{
     types::{Oid, RepoId, RepoName},
 };
 
-/// Timeout of a fetch; the first fetch of a large repository is our slowest git command.
+/// Timeout of a fetch. It is long, because the first fetch of a large repository is our slowest git command.
 const GIT_FETCH: Duration = Duration::from_secs(600);
 
 /// One bare repository per GitHub repository, at `<root>/<repository id>/mirror.git`.
@@ -30,13 +30,14 @@ const GIT_FETCH: Duration = Duration::from_secs(600);
 pub struct Mirrors {
     root: PathBuf,
     git_url: Url,
-    /// Locks that allow one fetch at a time per repository. git locks each ref that it moves, so a second fetch would
-    /// fail.
+    /// Locks that allow one fetch at a time per repository. git locks each ref that it moves, so a concurrent second
+    /// fetch would fail.
     fetching: Mutex<HashMap<RepoId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Mirrors {
-    /// `root` is the store's `repos` directory, `git_url` the part before `OWNER/NAME.git`.
+    /// Creates the set of mirrors. `root` is the store's `repos` directory, and `git_url` is the part of a repository's
+    /// URL before `OWNER/NAME.git`.
     pub fn new(root: PathBuf, git_url: Url) -> Self {
         Self { root, git_url, fetching: Mutex::default() }
     }
@@ -45,7 +46,7 @@ impl Mirrors {
         self.root.join(repo.to_string()).join("mirror.git")
     }
 
-    /// Updates these branches, and no others, to their state on the server.
+    /// Updates these branches of the mirror, and no others, to their state on the server.
     pub async fn fetch(
         &self,
         repo: RepoId,
@@ -79,8 +80,8 @@ impl Mirrors {
         Arc::clone(locks.entry(repo).or_default())
     }
 
-    /// Removes lock files left by a killed git, which would block every later fetch. These locks cannot be in use: only
-    /// one process opens the store, and it runs one fetch at a time per repository.
+    /// Removes lock files that a killed git process left behind, because they would block every later fetch. These
+    /// locks cannot be in use: only one process opens the store, and it runs one fetch at a time per repository.
     async fn break_locks(&self, mirror: &Path, branches: &[String]) -> Result<(), GitError> {
         let files = ["config", "HEAD", "packed-refs", "shallow"].map(str::to_owned);
         for file in files.into_iter().chain(branches.iter().map(|branch| format!("refs/heads/{branch}"))) {
@@ -117,13 +118,14 @@ impl Mirrors {
     }
 }
 
-/// Whether the file does not exist, including when a parent of it is a file.
+/// Returns whether the error means that the file does not exist. This includes the case that a parent of the path is a
+/// file.
 fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Converts git's failure into [`GitError::NoSuchBranch`] if its message says so. git has only one exit status for all
-/// failures, so we fix the language of its messages.
+/// Converts git's failure into [`GitError::NoSuchBranch`] if the message says that the branch does not exist. git uses
+/// one exit status for all failures, so only the message tells them apart; we fix its language.
 fn no_such_branch(error: GitError, branches: &[String]) -> GitError {
     if let GitError::Failed { stderr, .. } = &error {
         let missing =

@@ -1,6 +1,6 @@
-//! Reads code: one bare mirror per repository, fetched with the system's git and read as objects. git never checks out
-//! files, so a repository's attributes, filters and hooks have no effect; for tests we write the bytes ourselves. We
-//! never push: `github` writes through GitHub's API.
+//! Reads code. Each repository has one bare mirror, which is fetched with the system's git and read as objects. git
+//! never checks out files, so a repository's attributes, filters and hooks have no effect; for tests, we write the
+//! bytes ourselves. We never push: `github` writes through GitHub's API.
 
 mod checkout;
 mod command;
@@ -61,7 +61,7 @@ pub enum GitError {
 }
 
 impl GitError {
-    /// Whether the same call may succeed later without anyone changing anything.
+    /// Returns whether the same call may succeed later without anyone changing anything.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Failed { what, .. } => *what == command::FETCH,
@@ -73,7 +73,7 @@ impl GitError {
     }
 }
 
-/// Whether git accepts this as a branch name and cannot take it for an option or another revision.
+/// Returns whether git accepts this as a branch name and cannot mistake it for an option or another revision.
 ///
 /// Stricter than `git check-ref-format` in one point: control characters and all whitespace are refused.
 pub fn is_branch_name(name: &str) -> bool {

@@ -15,14 +15,15 @@ use tokio_util::sync::CancellationToken;
 use super::{GitError, command};
 use crate::{limits, types::Oid};
 
-/// Output limit of `git ls-tree`, enough for half a million files with long paths.
+/// Maximum size of the output of `git ls-tree`, in bytes. It is enough for half a million files with long paths.
 const TREE_BYTES: usize = 128 * 1024 * 1024;
 
-/// Bytes of blobs requested from one `cat-file`, well below the output limit of a child process.
+/// Maximum total size of the blobs requested from one `cat-file`, in bytes. It is well below the output limit of a
+/// child process.
 const BATCH_BYTES: u64 = limits::CHILD_OUTPUT_BYTES as u64 / 2;
 
-/// Timeout of `git check-attr` over all files of a commit. Real repositories take a hundredth of it, but git matches
-/// each line of `.gitattributes` against each path.
+/// Timeout of `git check-attr` over all files of a commit. Real repositories need about a hundredth of this time. A
+/// large `.gitattributes` can take much longer, because git matches each of its lines against each path.
 const ATTRIBUTES_TIME: Duration = Duration::from_secs(10);
 
 /// Kind of a tree entry.
@@ -31,9 +32,9 @@ const ATTRIBUTES_TIME: Duration = Duration::from_secs(10);
 pub enum EntryMode {
     File,
     Executable,
-    /// Its content is a path, which we never follow.
+    /// A symbolic link. Its content is a path, which we never follow.
     Symlink,
-    /// A commit of another repository, which we never fetch.
+    /// A submodule: a commit of another repository, which we never fetch.
     Submodule,
 }
 
@@ -57,11 +58,12 @@ impl EntryMode {
 /// One path of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitEntry {
-    /// Relative to the root, with `/`. Bytes that are not UTF-8 become U+FFFD; a file cannot be read by such a path.
+    /// Path relative to the root, with `/` as separator. Bytes that are not UTF-8 become U+FFFD; the file cannot be
+    /// read by such a path.
     pub path: String,
     pub mode: EntryMode,
     pub oid: Oid,
-    /// In bytes; 0 for a submodule and for an object missing from the repository.
+    /// Size in bytes; 0 for a submodule and for an object that the repository lacks.
     pub size: u64,
     readable: bool,
     absent: bool,
@@ -70,9 +72,9 @@ pub struct CommitEntry {
 /// A path that differs between two commits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChangedPath {
-    /// As in [`CommitEntry::path`].
+    /// Path in the form of [`CommitEntry::path`].
     pub path: String,
-    /// Entry in the later commit; `None` if the path is gone.
+    /// Entry in the later commit; `None` if the path was removed.
     pub now: Option<(EntryMode, Oid)>,
 }
 
@@ -89,7 +91,7 @@ pub struct PastCommit {
     pub paths: Vec<String>,
 }
 
-/// Attribute values by path, in the order of the requested names.
+/// Attribute values by path. The values of a path are in the order of the requested attribute names.
 pub type GitAttributes<const N: usize> = HashMap<String, [Option<bool>; N], RandomState>;
 
 /// The files of one commit. Cheap to clone.
@@ -137,7 +139,7 @@ impl Snapshot {
         Ok(String::from_utf8_lossy(&message).into_owned())
     }
 
-    /// Every file, link and submodule, in git's order.
+    /// Returns every file, link and submodule, in git's order.
     pub fn entries(&self) -> &[CommitEntry] {
         &self.listing.entries
     }
@@ -153,9 +155,9 @@ impl Snapshot {
         read.map(Some).ok_or_else(|| GitError::NoSuchObject { oid: entry.oid.clone() })
     }
 
-    /// Returns the bytes of several files, in the requested order; `None` for an object that the repository lacks
-    /// (partial clone) or that is not a file of this commit. The results share memory, so keeping one result keeps the
-    /// others' memory allocated.
+    /// Returns the bytes of several files, in the requested order. An entry is `None` if the repository lacks the
+    /// object (partial clone) or the object is not a file of this commit. The results share memory, so that keeping one
+    /// result keeps the memory of all.
     pub async fn read(&self, oids: &[Oid]) -> Result<Vec<Option<Bytes>>, GitError> {
         let mut contents = HashMap::<&Oid, Option<Bytes>, RandomState>::default();
         let mut batch: Vec<&Oid> = Vec::new();
@@ -187,8 +189,9 @@ impl Snapshot {
         Ok(texts.filter_map(|(bytes, entry)| Some((entry.path.clone(), text(bytes?)))).collect())
     }
 
-    /// Returns the attributes that the commit's `.gitattributes` set: false for `-name` and `name=false`, true for any
-    /// other value. Returns nothing if git fails (older than 2.40) or times out.
+    /// Returns the values that the commit's `.gitattributes` files set for these attributes. `-name` and `name=false`
+    /// give false, and any other value gives true. The result is empty if git times out or fails, as versions before
+    /// 2.40 do.
     pub async fn attributes<const N: usize>(&self, names: [&str; N]) -> Result<GitAttributes<N>, GitError> {
         let mut found = GitAttributes::default();
         let files = || self.entries().iter().filter(|entry| entry.readable && entry.mode.is_file());
@@ -227,8 +230,8 @@ impl Snapshot {
         Ok(found)
     }
 
-    /// Returns the best common ancestors of this commit and another: several after criss-cross merges; an empty list if
-    /// the histories are unrelated or the mirror lacks the other commit.
+    /// Returns the best common ancestors of this commit and another. After criss-cross merges there are several. The
+    /// list is empty if the histories are unrelated or the mirror lacks the other commit.
     pub async fn merge_bases(&self, other: &Oid) -> Result<Vec<Oid>, GitError> {
         if command::resolve_commit(&self.mirror, other.as_str()).await?.is_none() {
             return Ok(Vec::new());
@@ -247,8 +250,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// Returns paths of this commit that differ from at least one base, in path order; every path if `bases` is empty.
-    /// A rename is one removed and one added path.
+    /// Returns the paths that differ between this commit and at least one of the bases, in path order. Returns every
+    /// path if `bases` is empty. A rename appears as one removed and one added path.
     pub async fn changed_since(&self, bases: &[Oid]) -> Result<Vec<ChangedPath>, GitError> {
         let all = |of: &Self| of.entries().iter().map(ChangedPath::from_entry).collect::<BTreeSet<_>>();
         let now = all(self);
@@ -264,8 +267,8 @@ impl Snapshot {
         Ok(changed.into_iter().collect())
     }
 
-    /// Returns at most `most` newest commits up to and including this one, without merges; empty if the repository
-    /// lacks their trees. Skips paths that git must quote.
+    /// Returns the newest commits up to and including this one, at most `most`, without merges. The list is empty if
+    /// the repository lacks the commits' trees. Paths that git must quote are skipped.
     pub async fn past_commits(&self, most: usize) -> Result<Vec<PastCommit>, GitError> {
         let log = command::in_mirror(&self.mirror)
             // Verifying a signature would run a program from the repository's own config.

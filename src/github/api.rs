@@ -45,16 +45,16 @@ use crate::{
 /// Timeout of one REST call, including the whole response.
 const GITHUB_CALL: Duration = Duration::from_secs(30);
 
-/// Minimum time left on the node's lease for a write to start.
+/// Minimum remaining time of the node's lease at which a write may start.
 const LEAST_LEASE: Duration = Duration::from_secs(2);
 
-/// Time before an installation token expires from which it is not used for new work.
+/// Time before the expiry of an installation token during which the token is not used for new work.
 const TOKEN_MARGIN: Duration = Duration::from_secs(120);
 
-/// Maximum size of an API response; blobs are the largest.
+/// Maximum size of an API response, in bytes. Blobs are the largest responses.
 const GITHUB_ANSWER_BYTES: usize = 32 * 1024 * 1024;
 
-/// Maximum bytes read of a file that GitHub stores elsewhere, such as a job log.
+/// Maximum size of a file that GitHub stores outside its API, such as a job log, in bytes.
 const FILE_BYTES: usize = 256 * 1024 * 1024;
 
 /// Credentials of a call.
@@ -66,8 +66,8 @@ pub(crate) enum ApiIdentity {
     Installation(InstallationId),
 }
 
-/// Callback for every call sent; its argument is true for a write. It is also called for cached (304) responses. It is
-/// not called for token requests, because all runs of an installation share the tokens.
+/// Callback for every API call sent; its argument is true for a write. Calls with a cached (304) response are included.
+/// Token requests are not included, because all runs of an installation share the tokens.
 #[derive(Clone)]
 pub struct ApiCallCounter(Arc<dyn Fn(bool) + Send + Sync>);
 
@@ -93,7 +93,8 @@ pub(crate) struct ApiRequest {
     /// Name of the call in errors and logs.
     shown: String,
     priority: WritePriority,
-    /// Whether the response may be cached with its ETag. GitHub does not count a call whose response is unchanged.
+    /// Whether the response may be cached with its ETag. GitHub does not count a call towards the rate limit if its
+    /// response is unchanged.
     cacheable: bool,
     counter: Option<ApiCallCounter>,
 }
@@ -117,13 +118,13 @@ impl ApiRequest {
         self
     }
 
-    /// Sets the priority among writes that wait for their turn.
+    /// Sets the priority of this write among writes that wait for their turn.
     pub(crate) fn priority(mut self, priority: WritePriority) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Lets the response be cached; used for reads that runs repeat.
+    /// Allows the response to be cached. Used for reads that runs repeat.
     pub(crate) fn cacheable(mut self) -> Self {
         self.cacheable = true;
         self
@@ -134,7 +135,8 @@ impl ApiRequest {
         self
     }
 
-    /// Makes errors and logs show the route's template instead of the route, because a value in the route is a secret.
+    /// Makes errors and logs show the route's template instead of the route itself, because a value in the route is a
+    /// secret.
     pub(crate) fn with_secret_route(mut self) -> Self {
         self.shown = self.call.to_string();
         self
@@ -213,7 +215,8 @@ impl ApiResponse {
         self.link_target("next").is_some()
     }
 
-    /// Returns the number of pages of the listing that this first page belongs to, or `None` if GitHub does not say.
+    /// Returns the number of pages of the listing to which this first page belongs; `None` if GitHub does not report
+    /// it.
     pub(crate) fn page_count(&self) -> Option<usize> {
         if !self.has_next_page() {
             return Some(1);
@@ -230,11 +233,11 @@ pub(crate) fn path_and_query(url: &str) -> Option<String> {
     Some(uri.path_and_query()?.as_str().to_owned())
 }
 
-/// Per-installation state. Concurrent callers wait while one of them fetches a token.
+/// State of one installation. While one caller fetches a token, concurrent callers wait for it.
 #[derive(Default)]
 struct InstallationSession {
     token: tokio::sync::Mutex<Option<InstallationClient>>,
-    /// End of the current rate limit, in Unix milliseconds. GitHub penalises calls made before it.
+    /// End of the current rate limit, in Unix milliseconds. GitHub penalises calls made before this time.
     limited_until: AtomicI64,
     /// Like `limited_until`, but for searches, which have a separate limit.
     searches_until: AtomicI64,
@@ -265,7 +268,7 @@ pub(crate) struct GitHubApi {
     /// Path of the API's URL without its last `/`; `/api/v3` on GitHub Enterprise Server.
     base_path: String,
     clock: SharedClock,
-    /// Milliseconds that GitHub's clock was ahead of ours at its last response.
+    /// Number of milliseconds by which GitHub's clock was ahead of ours at its last response.
     ahead: Mutex<Option<i64>>,
     pace: WritePacer,
     answers: EtagCache,
@@ -282,15 +285,15 @@ pub struct SuppressedWrite {
     pub body: Option<Value>,
 }
 
-/// Remaining calls of each installation, by rate limit, until the limit's reset.
+/// Remaining calls of each installation, by rate limit. Each entry is valid until its limit is reset.
 #[derive(Clone, Default)]
 pub struct RemainingRateLimits(Arc<Mutex<RemainingByLimit>>);
 
 type RemainingByLimit = HashMap<(InstallationId, &'static str), (i64, Timestamp)>;
 
 impl RemainingRateLimits {
-    /// Returns, for each limit, the remaining calls of the installation with the fewest. Entries past their reset are
-    /// ignored.
+    /// Returns, for each limit, the number of remaining calls of the installation that has the fewest left. Entries
+    /// past their reset are ignored.
     pub fn lowest_by_limit(&self, now: Timestamp) -> BTreeMap<&'static str, i64> {
         let mut lowest = BTreeMap::new();
         for ((_, limit), (left, until)) in self.lock().iter() {
@@ -309,13 +312,13 @@ impl RemainingRateLimits {
     }
 }
 
-/// Rate limits by GitHub's names. Limits that are not listed are recorded as `other`.
+/// GitHub's names of the rate limits that are recorded separately. Any other limit is recorded as `other`.
 const LIMITS: [&str; 3] = ["core", "graphql", "search"];
 
 impl InstallationSession {
-    /// Returns an error while one of GitHub's rate limits is in force. `shared_limit` returns the limits recorded by
-    /// other processes; its argument is true for the search limit. An end beyond [`limits::RATE_WAIT`] comes from a
-    /// clock that was set back, and is ignored.
+    /// Returns an error while one of GitHub's rate limits is in force. `shared_limit` returns the end of a limit that
+    /// other processes recorded; its argument is true for the search limit. An end that is more than
+    /// [`limits::RATE_WAIT`] away is ignored, because it comes from a clock that was set back.
     fn check_rate_limit(
         &self,
         now: Timestamp,
@@ -389,7 +392,7 @@ impl GitHubApi {
         Ok(())
     }
 
-    /// Shares the write pace with the App's other processes; see [`WritePacer::share_with`].
+    /// Shares the write pace with the other processes of the App; see [`WritePacer::share_with`].
     pub(crate) fn share_pace(&self, store: Arc<Store>) {
         self.pace.share_with(store);
     }
@@ -410,8 +413,8 @@ impl GitHubApi {
 
     /// Sends a call and returns its successful response.
     ///
-    /// Retries a read once, immediately, if it failed in transit. Never retries a write, since it may have taken
-    /// effect. If GitHub refuses the installation token, sends the call once more with a new token, because a refused
+    /// A read that failed in transit is retried once, immediately. A write is never retried, because it may have taken
+    /// effect. If GitHub refuses the installation token, the call is sent once more with a new token, because a refused
     /// call had no effect.
     pub(crate) async fn send(
         &self,
@@ -438,7 +441,7 @@ impl GitHubApi {
         }
     }
 
-    /// Stops sending for this installation until the given time.
+    /// Stops all calls for this installation until the given time.
     pub(crate) fn pause_installation(&self, id: InstallationId, until: Timestamp) {
         self.session_for(id).set_rate_limit(until, false);
     }
@@ -476,7 +479,7 @@ impl GitHubApi {
     }
 
     /// Checks the lease once more just before a write. The machine may have been suspended since the last check, and
-    /// timeouts do not include suspended time.
+    /// timeouts do not count the time of a suspension.
     fn check_lease(&self, request: &ApiRequest) -> Result<(), GitHubApiError> {
         match self.pace.longest_write() {
             Some(most) if most < LEAST_LEASE && !request.is_read_only() => {
@@ -578,8 +581,8 @@ impl GitHubApi {
         Ok(live)
     }
 
-    /// Returns the permissions granted to the installation, as listed with its token. Fetches a new token if they are
-    /// not `enough`, since someone may have granted more.
+    /// Returns the permissions granted to the installation, as listed with its token. If the permissions are not
+    /// `enough`, fetches a new token first, because someone may have granted more permissions.
     pub(crate) async fn granted_permissions(
         &self,
         id: InstallationId,
@@ -625,8 +628,8 @@ impl GitHubApi {
         Ok(InstallationToken { token: token.token.0, expires, granted: token.permissions.map(Arc::new) })
     }
 
-    /// Sends one request and reads its response within [`GITHUB_CALL`]. Returns the cached response if GitHub says that
-    /// it has not changed.
+    /// Sends one request and reads its response within [`GITHUB_CALL`]. If GitHub reports that the cached response has
+    /// not changed, the cached response is returned.
     async fn exchange(
         &self,
         client: &Octocrab,
@@ -682,8 +685,8 @@ impl GitHubApi {
         Err(classify(call, status, &headers, &body, self.clock.now()))
     }
 
-    /// Returns the last bytes of a file that GitHub stores elsewhere, fetched without credentials and within
-    /// [`GITHUB_CALL`]. Fails for a file above [`FILE_BYTES`].
+    /// Returns the last bytes of a file that GitHub stores outside its API. The file is fetched without credentials and
+    /// within [`GITHUB_CALL`]. A file above [`FILE_BYTES`] is an error.
     pub(crate) async fn download_tail(&self, url: Url, bytes: usize) -> Result<Vec<u8>, String> {
         // Plain HTTP is allowed on this machine only, for the rehearsal server.
         if url.scheme() != "https"
@@ -723,18 +726,19 @@ impl GitHubApi {
         }
     }
 
-    /// Returns the milliseconds that GitHub's clock was ahead of ours at its last response; negative if it was behind.
+    /// Returns the number of milliseconds by which GitHub's clock was ahead of ours at its last response; negative if
+    /// it was behind.
     pub(crate) fn clock_ahead(&self) -> Option<i64> {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the route of a listing's next page.
+    /// Returns the route of a listing's next page; `None` after the last page.
     pub(crate) fn next_page(&self, answer: &ApiResponse) -> Option<String> {
         let link = answer.link_target("next")?;
         Some(link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned())
     }
 
-    /// Returns all items of a listing. `key` names the array if GitHub wraps it in an object.
+    /// Returns all items of a listing. If GitHub wraps the array in an object, `key` is the name of the array's field.
     pub(crate) async fn list_all<T: DeserializeOwned>(
         &self,
         who: ApiIdentity,

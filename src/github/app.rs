@@ -1,4 +1,4 @@
-//! The App itself: client construction, identity, installations.
+//! The App itself: construction of its client, its identity and its installations.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,17 +32,18 @@ use crate::{
     types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
 
-/// Time for which a repository's cached name and id count as current. The writes of one step come in a burst, and each
-/// write would otherwise check them again.
+/// Time for which a repository's cached name and id are used without a new check. The writes of one step come in a
+/// burst; without the cache, each write would check them again.
 const REPO_INFO_TTL: Duration = Duration::from_secs(10);
 
-/// Minimum remaining lifetime of a git token to be reused, because one fetch of a large repository takes minutes.
+/// Minimum remaining lifetime of a git token that is reused. A fetch of a large repository takes minutes.
 const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
 
-/// Lifetime of a cached node id. It is limited because a label that somebody deletes and creates again gets another id.
+/// Lifetime of a cached node id. It is limited, because a label that somebody deletes and creates again gets another
+/// id.
 const NODE_HOLDS: Duration = Duration::from_secs(3600);
 
-/// Maximum entries of a cache.
+/// Maximum number of entries per cache.
 const KEPT: usize = 4096;
 
 /// Values by name, each with an expiry.
@@ -51,7 +52,7 @@ struct ExpiringMap<T>(Mutex<HashMap<String, (T, Timestamp)>>);
 /// Node ids by keys such as `8123 label NAME` and `8123 issue 42`.
 type NodeIdCache = ExpiringMap<String>;
 
-/// Tokens that read one repository's code, by installation and repository.
+/// Tokens that can read one repository's code, by installation and repository.
 type GitTokenCache = ExpiringMap<SecretString>;
 
 impl<T> Default for ExpiringMap<T> {
@@ -82,14 +83,14 @@ impl<T: Clone> ExpiringMap<T> {
 /// Configuration of a [`GitHub`] client.
 #[derive(Clone)]
 pub struct GitHubOptions {
-    /// `https://api.github.com/`, or `https://HOST/api/v3/` on GitHub Enterprise Server.
+    /// Base URL of the API: `https://api.github.com/`, or `https://HOST/api/v3/` on GitHub Enterprise Server.
     pub api_url: Url,
     /// Base URL of pages for people: `https://github.com/`.
     pub web_url: Url,
     pub app_id: u64,
-    /// RSA key in PEM form, as downloaded from GitHub.
+    /// The App's RSA key in PEM form, as downloaded from GitHub.
     pub private_key: SecretString,
-    /// [`Pacing::for_api`] of the URL, unless a test or benchmark measures the pace.
+    /// Write pacing of the client. It is [`Pacing::for_api`] of the URL, unless a test or benchmark measures the pace.
     pub pacing: Pacing,
     pub clock: SharedClock,
 }
@@ -105,7 +106,7 @@ struct GitHubInner {
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
-    /// Repository info as last fetched, with the time of the fetch; see [`REPO_INFO_TTL`].
+    /// Repository info as fetched last, with the time of the fetch; see [`REPO_INFO_TTL`].
     described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
     doubts: UncertainWrites,
     nodes: NodeIdCache,
@@ -136,7 +137,7 @@ pub struct AppInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallationInfo {
     pub id: InstallationId,
-    /// Login of the user or organization.
+    /// Login of the user or organization that installed the App.
     pub account: String,
     pub suspended: bool,
 }
@@ -149,12 +150,12 @@ pub struct WebhookConfig {
     pub insecure: bool,
 }
 
-/// A new App with its secrets, which GitHub returns once, in exchange for the registration's code.
+/// A new App with its secrets. GitHub returns them once, in exchange for the registration's code.
 #[derive(Debug, Clone)]
 pub struct NewApp {
     pub id: u64,
     pub name: String,
-    /// URL of the App's page, from which it is installed.
+    /// URL of the App's page, from which people install the App.
     pub url: String,
     pub private_key: SecretString,
     pub webhook_secret: Option<SecretString>,
@@ -196,7 +197,7 @@ impl GitHub {
         Self::new(GitHubOptions { api_url, web_url, app_id, private_key, pacing: Pacing::Off, clock })
     }
 
-    /// Creates a client; sends nothing yet. Must be called inside a tokio runtime.
+    /// Creates a client without sending anything. Must be called inside a tokio runtime.
     pub fn new(options: GitHubOptions) -> Result<Self, GitHubClientError> {
         let GitHubOptions { api_url, web_url, app_id, private_key, pacing, clock } = options;
         let api = GitHubApi::new(&api_url, app_id, &private_key, pacing, clock.clone())?;
@@ -239,12 +240,12 @@ impl GitHub {
         &self.inner.web_url
     }
 
-    /// Replaces the App's signing key. Tokens that GitHub issued before stay valid until they expire.
+    /// Replaces the App's signing key. Tokens that GitHub issued earlier stay valid until they expire.
     pub fn replace_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
         self.api().replace_key(key)
     }
 
-    /// Shares the write pace with the other processes of this App, and stops writes when this process's lease ends.
+    /// Shares the write pace with the other processes of this App. Also stops writes when this process's lease ends.
     pub fn share_pace(&self, store: Arc<Store>) {
         self.inner.api.share_pace(store);
     }
@@ -275,7 +276,7 @@ impl GitHub {
         self.inner.clock.now()
     }
 
-    /// Returns the App's registration; also the cheapest check that App id and key belong together.
+    /// Returns the App's registration. This is also the cheapest check that the App id and the key belong together.
     pub async fn app(&self) -> Result<AppInfo, GitHubApiError> {
         #[derive(Deserialize)]
         struct AppResponse {
@@ -303,8 +304,8 @@ impl GitHub {
         })
     }
 
-    /// Returns the App's bot account, the author of our comments. Its id differs from the App's. Cached after the first
-    /// call.
+    /// Returns the App's bot account, which is the author of our comments. The account's id differs from the App's id.
+    /// The account is cached after the first call.
     pub async fn bot(&self) -> Result<Actor, GitHubApiError> {
         // GitHub answers user lookups to an installation, not to the App's own key.
         let who = || async {
@@ -317,7 +318,7 @@ impl GitHub {
         }
     }
 
-    /// Same as [`bot`](Self::bot), through the given installation.
+    /// Same as [`bot`](Self::bot), but the call is made through the given installation.
     pub(crate) async fn bot_for_installation(
         &self,
         installation: InstallationId,
@@ -362,7 +363,7 @@ impl GitHub {
         Ok(found.into_iter().map(InstallationInfo::from).collect())
     }
 
-    /// Returns an installation, or `None` if the App was removed there.
+    /// Returns an installation; `None` if the App was uninstalled there.
     pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationInfo>, GitHubApiError> {
         let request = ApiRequest::new(&INSTALLATION, &[&id.to_string()]);
         match self.api().send(ApiIdentity::App, request).await {
@@ -421,7 +422,7 @@ impl GitHub {
         Ok(WebhookConfig { url: config.url, content_type: config.content_type, insecure })
     }
 
-    /// Returns a token that can only read one repository's code, for `git fetch`. The flag is true for a cached token,
+    /// Returns a token for `git fetch` that can only read one repository's code. The flag is true for a cached token,
     /// which may have been revoked.
     pub async fn git_token(
         &self,
@@ -443,18 +444,18 @@ impl GitHub {
         self.inner.git_tokens.forget(&format!("{installation} {repo}"));
     }
 
-    /// Returns the milliseconds that GitHub's clock was ahead of ours at its last response; negative if it was behind,
-    /// `None` before the first response.
+    /// Returns the number of milliseconds by which GitHub's clock was ahead of ours at its last response. The number is
+    /// negative if GitHub's clock was behind; `None` before the first response.
     pub fn clock_ahead(&self) -> Option<i64> {
         self.api().clock_ahead()
     }
 
-    /// Returns each installation's remaining rate limits, as of its last response.
+    /// Returns the remaining rate limits of each installation, as reported in its last response.
     pub fn remaining_rate_limits(&self) -> &RemainingRateLimits {
         self.api().remaining_rate_limits()
     }
 
-    /// Returns a handle for one repository; sends nothing.
+    /// Returns a handle for one repository without sending anything.
     pub fn repo(&self, installation: InstallationId, id: RepoId, name: RepoName) -> GitHubRepo {
         GitHubRepo::new(self.clone(), installation, id, name)
     }

@@ -1,6 +1,6 @@
 //! Checks of our assumptions about GitHub's responses against a real GitHub, since most tests use a fake.
-//! [`check_read_assumptions`] only reads; [`check_write_assumptions`] writes to a repository that the operator chose
-//! for it.
+//! [`check_read_assumptions`] only reads. [`check_write_assumptions`] writes to a repository that the operator chose
+//! for this purpose.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::types::{InstallationId, IssueNo, RepoName};
 pub struct AssumptionCheck {
     /// The endpoint, such as `GET /repos/{owner}/{repo}`.
     pub call: String,
-    /// Our use of the call, which fails if the assumption is wrong.
+    /// Purpose for which we use the call. This use fails if the assumption is wrong.
     pub why: &'static str,
     pub seen: AssumptionOutcome,
 }
@@ -36,7 +36,7 @@ pub struct AssumptionCheck {
 pub enum AssumptionOutcome {
     Confirmed(String),
     Differs(String),
-    /// The repository had no object to check, or the call was refused; with the reason.
+    /// The repository had no object to check, or GitHub refused the call. Holds the reason.
     NotObserved(String),
 }
 
@@ -46,15 +46,15 @@ struct ResponseAssumption {
     call: &'static GitHubEndpoint,
     why: &'static str,
     query: &'static [(&'static str, &'static str)],
-    /// JSON body with placeholders; empty for a read.
+    /// JSON body of the request, with placeholders; empty for a read.
     body: &'static str,
-    /// Field of the response that holds a list; `None` if the response is a single object. The list's last item is
-    /// checked, because most lists are oldest first and bots come later than people.
+    /// Field of the response that holds a list; `None` if the response is a single object. The last item of the list is
+    /// checked: most lists are sorted oldest first, and bots come later than people.
     list: Option<&'static str>,
-    /// Fields to check. A suffix gives the type: number (`#`), boolean (`?`), list (`[]`), object (`{}`); no suffix
-    /// means text.
+    /// Fields to check. A suffix gives the type of a field: number (`#`), boolean (`?`), list (`[]`) or object (`{}`).
+    /// A field without a suffix is text.
     fields: &'static str,
-    /// Values that later calls need: placeholder name and response field.
+    /// Values that later calls need, as pairs of placeholder name and response field.
     keeps: &'static [(&'static str, &'static str)],
 }
 
@@ -90,7 +90,7 @@ impl ResponseAssumption {
 
 const ANY: &[(&str, &str)] = &[("state", "all")];
 const FIRST: &[(&str, &str)] = &[("per_page", "1")];
-/// Marks a response that is itself the list.
+/// Value of `list` for a response that is itself the list.
 const WHOLE_RESPONSE: &str = "";
 
 const READ_ASSUMPTIONS: &[ResponseAssumption] = &[
@@ -196,8 +196,8 @@ const READ_ASSUMPTIONS: &[ResponseAssumption] = &[
     .query(&[("q", "countersign repo:{owner}/{repo}"), ("per_page", "1")]),
 ];
 
-/// Assumption about the query for an issue's editors. A comparison of one response is not enough for this and the next
-/// three assumptions, so code checks them.
+/// Assumption about the query for an issue's editors. This assumption and the next three cannot be checked by comparing
+/// one response, so each is checked by its own code.
 const AUTHORS_ASSUMPTION: ResponseAssumption =
     assumption(&AUTHORS, "only GraphQL knows an issue's editors", "");
 const JOB_LOG_ASSUMPTION: ResponseAssumption =
@@ -207,7 +207,7 @@ const RATE_LIMIT_ASSUMPTION: ResponseAssumption =
 const NOT_MODIFIED_ASSUMPTION: ResponseAssumption =
     assumption(&REPOSITORY, "unchanged responses must not count against the rate limit", "");
 
-/// Checks all read assumptions on one repository.
+/// Checks, on one repository, every assumption that needs only read requests.
 pub async fn check_read_assumptions(
     github: &GitHub,
     installation: InstallationId,
@@ -222,7 +222,7 @@ pub async fn check_read_assumptions(
     looked
 }
 
-/// Calls that create objects. Each object's text contains the name of the trial.
+/// Assumptions about calls that create objects. The text of each object contains the name of the trial.
 const WRITE_ASSUMPTIONS: &[ResponseAssumption] = &[
     assumption(&CREATE_LABEL, "labels show the state of a run", "node_id name")
         .body(r#"{"name": "{scratch}", "color": "ededed"}"#)
@@ -258,9 +258,9 @@ const CLEANUP_ASSUMPTIONS: &[ResponseAssumption] = &[
     assumption(&DELETE_LABEL, "cleanup: delete it", ""),
 ];
 
-/// Creates one of each object that runs create, all named `scratch`, and then removes them. Returns the results of
-/// creation and removal. GitHub does not allow deleting issues, pull requests and checks, so issues and pull requests
-/// are closed and checks stay.
+/// Creates one object of each kind that runs create, all named `scratch`, and then removes the objects. Returns the
+/// results of the creation and of the removal. GitHub does not allow deleting issues, pull requests and checks.
+/// Therefore issues and pull requests are closed, and checks stay.
 pub async fn check_write_assumptions(
     github: &GitHub,
     installation: InstallationId,
@@ -356,7 +356,7 @@ impl<'g> AssumptionChecker<'g> {
         }
     }
 
-    /// Commits to a new branch. The commit message tells CI to start no workflow.
+    /// Commits to a new branch. The commit message tells CI not to start a workflow.
     async fn create_branch(&mut self, repo: &RepoRef, scratch: &str) -> AssumptionOutcome {
         let repo = self.github.repo(self.installation, repo.id, repo.name.clone());
         let branch = format!("countersign/{scratch}");
@@ -438,7 +438,7 @@ impl<'g> AssumptionChecker<'g> {
         [limits, unchanged]
     }
 
-    /// Builds the request, with its placeholders filled from the known values.
+    /// Builds the request for an endpoint and fills its placeholders with the known values.
     fn request(&self, call: &'static GitHubEndpoint) -> Result<ApiRequest, AssumptionOutcome> {
         let shown = call.to_string();
         let names = shown.split('{').skip(1).filter_map(|rest| rest.split('}').next());
@@ -459,7 +459,8 @@ impl<'g> AssumptionChecker<'g> {
     }
 }
 
-/// Maps an error to an outcome. A refusal becomes `NotObserved`, because it does not show the response's form.
+/// Maps an error to an outcome. A refused call becomes `NotObserved`, because it does not show the form of the
+/// response.
 fn fault_outcome(fault: &GitHubApiError) -> AssumptionOutcome {
     match fault {
         GitHubApiError::Unexpected { .. } | GitHubApiError::Rejected { .. } => {
@@ -476,7 +477,7 @@ fn json_pointer(field: &str) -> String {
     }
 }
 
-/// Compares a response with the expected fields. Also returns the object that was checked.
+/// Compares a response with the expected fields. Also returns the object whose fields were checked.
 fn compare_response<'a>(
     row: &ResponseAssumption,
     answer: &'a Value,
@@ -507,7 +508,7 @@ fn compare_response<'a>(
     (Some(thing), seen)
 }
 
-/// Returns why a field does not have the type that `sign` names.
+/// Returns the reason why a field does not have the type given by the suffix `sign`; `None` if it has this type.
 fn field_mismatch(sign: &str, value: Option<&Value>) -> Option<&'static str> {
     let Some(value) = value else { return Some("is missing") };
     let (fits, wanted) = match sign {

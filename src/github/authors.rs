@@ -1,4 +1,4 @@
-//! Facts that only GraphQL knows: the last editor of an issue, and whether a comment came by email.
+//! Facts that only GraphQL provides: the last editor of an issue, and whether a comment came by email.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -46,17 +46,17 @@ struct TitleRenameEvent {
 #[serde(rename_all = "camelCase")]
 struct GraphQlActor {
     login: String,
-    /// `None` if the actor is neither a user nor a bot; we ignore such actors.
+    /// Database id of the actor; `None` if the actor is neither a user nor a bot. We ignore such actors.
     database_id: Option<u64>,
 }
 
-/// Author and editors of an issue. A deleted account is `ghost` with id 0.
+/// Author and editors of an issue. A deleted account is shown as `ghost` with id 0.
 #[derive(Debug)]
 pub struct IssueAuthors {
     pub author: Actor,
-    /// Whether GitHub says that the author has contributed nothing yet. For display only.
+    /// Whether, according to GitHub, the author has not contributed anything yet. Used for display only.
     pub newcomer: bool,
-    /// Last editor of the text and last editor of the title, each with the time.
+    /// Last editor of the text and last editor of the title, each with the time of the edit.
     pub edits: Vec<(Actor, Timestamp)>,
 }
 

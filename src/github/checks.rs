@@ -1,8 +1,8 @@
 //! Check runs that show a run's state on one of our commits. A check carries a marker, by which a retried step
 //! recognises the check that it created before.
 //!
-//! GitHub never reopens or deletes a completed check, so a new check replaces it: of several checks with one name,
-//! GitHub shows the newest.
+//! GitHub never reopens or deletes a completed check, so a new check is created in its place. If several checks have
+//! the same name, GitHub shows only the newest.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::{
     types::{Hash, IssueNo, Oid, RunId},
 };
 
-/// Maximum annotations that GitHub accepts in one request.
+/// Maximum number of annotations that GitHub accepts per request.
 pub const MAX_ANNOTATIONS: usize = 50;
 
 /// Commit, branch and name of a check.
@@ -30,7 +30,7 @@ pub struct CheckRunTarget {
     pub head: Oid,
     pub name: String,
     pub run: RunId,
-    /// Distinguishes this check from the run's other checks.
+    /// Identifier that distinguishes this check from the run's other checks.
     pub turn: String,
 }
 
@@ -47,7 +47,7 @@ pub enum CheckRunStatus {
 #[derive(Debug, Clone)]
 pub struct CheckRunContent {
     pub state: CheckRunStatus,
-    /// One line without Markdown.
+    /// Title of the check: one line without Markdown.
     pub title: String,
     pub summary: OutboundBody,
     /// URL of the details page.
@@ -99,7 +99,7 @@ impl PostedCheckRun {
 }
 
 impl CheckRunStatus {
-    /// Returns GitHub's conclusion, or `None` while the run is in progress.
+    /// Returns GitHub's conclusion for this state; `None` while the run is in progress.
     fn conclusion(self) -> Option<&'static str> {
         match self {
             Self::InProgress => None,
@@ -147,10 +147,11 @@ impl CheckRunContent {
 }
 
 impl GitHubRepo {
-    /// Creates a check and returns its id. With `interrupted`, an earlier attempt may have created the check. It is
-    /// then looked up first, twice because GitHub may not list a new check yet. With `lost`, the run may have another
-    /// check that was never recorded. That check is updated and returned if it is in progress or has the same
-    /// conclusion.
+    /// Creates a check and returns its id.
+    ///
+    /// With `interrupted`, an earlier attempt may have created the check, so it is looked up first. This is done twice,
+    /// because GitHub may not list a new check yet. With `lost`, the run may have another check that was never
+    /// recorded. If that check is in progress or has the same conclusion, it is updated and its id is returned.
     ///
     /// # Errors
     /// [`GitHubApiError::Invalid`] for a branch that is not ours, or for the head of the default branch.
@@ -199,8 +200,8 @@ impl GitHubRepo {
         Ok(self.write(create).await?.json::<PostedCheckRun>()?.id)
     }
 
-    /// Replaces the content of a check. GitHub adds annotations at each edit and never removes any. Pass `again` if an
-    /// earlier edit may have taken effect; this edit then sends no annotations.
+    /// Replaces the content of a check. GitHub adds annotations at each edit and never removes any. If `again` is true,
+    /// an earlier edit may have taken effect, so this edit sends no annotations.
     pub async fn edit_check(
         &self,
         id: u64,
@@ -215,7 +216,7 @@ impl GitHubRepo {
         self.write(edit.priority(WritePriority::StatusUpdate)).await.map(drop)
     }
 
-    /// Sends a check's current state again. After somebody asks to rerun the check, GitHub treats its suite as
+    /// Sends a check's current state again. After somebody asks to rerun the check, GitHub treats the check suite as
     /// unfinished until this call.
     pub async fn resend_check(&self, check: &PostedCheckRun) -> Result<(), GitHubApiError> {
         let mut body = json!({ "status": check.status });
@@ -225,7 +226,7 @@ impl GitHubRepo {
         self.write(self.request(&EDIT_CHECK, &[&check.id.to_string()]).body(body)).await.map(drop)
     }
 
-    /// Returns our checks on a commit with this name, or all of ours if `name` is empty.
+    /// Returns our checks on a commit that have this name, or all our checks on the commit if `name` is empty.
     pub async fn our_checks(&self, head: &Oid, name: &str) -> Result<Vec<PostedCheckRun>, GitHubApiError> {
         let request = self.request(&CHECKS, &[head.as_str()]).query("app_id", self.github().app_id());
         let request = request.query("filter", "all").query("per_page", 100);

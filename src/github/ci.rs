@@ -3,11 +3,11 @@
 //! Code that ran in CI wrote the texts of these results, so they are untrusted. A result that GitHub does not let us
 //! read is `Unknown`, never a pass.
 //!
-//! Anyone may open a fork's pull request with the commit that we pushed, and choose the base its workflows run against.
-//! So a check by GitHub Actions counts only if it is a job of a workflow run whose head repository is this one. Other
-//! checks by GitHub Actions do not count, because checks that a workflow creates through the API can attach to any
-//! suite of the commit. Checks of other Apps and statuses always count, since only trusted Apps and users can create
-//! them.
+//! Anyone may open a pull request from a fork with the commit that we pushed, and choose the base branch against which
+//! its workflows run. Therefore a check by GitHub Actions counts only if it is a job of a workflow run whose head
+//! repository is this one. Other checks by GitHub Actions do not count, because a workflow can create checks through
+//! the API and attach them to any suite of the commit. Checks of other Apps and statuses always count, since only
+//! trusted Apps and users can create them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +22,17 @@ use super::{
 };
 use crate::types::Oid;
 
-/// Maximum pages of 100 items read per list. If a list has more pages, one `Unknown` result stands for the rest.
+/// Maximum number of pages, of 100 items each, that are read per list. If a list has more pages, one `Unknown` result
+/// stands for the rest.
 const MAX_PAGES: usize = 3;
 
-/// Maximum workflow runs whose jobs are read, those of this repository first.
+/// Maximum number of workflow runs whose jobs are read. Runs of this repository are read first.
 const MAX_RUNS: usize = 30;
 
-/// Maximum annotations read per check.
+/// Maximum number of annotations read per check.
 const MAX_CHECK_ANNOTATIONS: usize = 30;
 
-/// Slug of the GitHub Actions App. The id of one of its checks is the id of the job.
+/// Slug of the GitHub Actions App. For a check of this App, the id of the check is also the id of the job.
 const ACTIONS: &str = "github-actions";
 
 /// Result of one check or status.
@@ -39,11 +40,11 @@ const ACTIONS: &str = "github-actions";
 pub struct CiCheckReport {
     pub name: String,
     pub outcome: CiCheckOutcome,
-    /// Title, summary and text, in the check's own words.
+    /// Title, summary and text, as the check reported them.
     pub says: Vec<String>,
-    /// The check's id, if it has annotations.
+    /// Id of the check; `None` if the check has no annotations.
     pub check: Option<u64>,
-    /// The job's id, if it has a log.
+    /// Id of the job; `None` if the job has no log.
     pub job: Option<u64>,
 }
 
@@ -52,11 +53,11 @@ pub enum CiCheckOutcome {
     Pending,
     Passed,
     Failed,
-    /// The check was cancelled or needs somebody to act: neither a pass nor a failure.
+    /// The check was cancelled or needs somebody to act. This is neither a pass nor a failure.
     Neither,
     /// The workflow ran for another repository, so the result does not count.
     Foreign,
-    /// The check's result, or the repository it ran for, cannot be determined.
+    /// The result of the check, or the repository for which it ran, cannot be determined.
     Unknown,
 }
 
@@ -65,10 +66,10 @@ struct IdObject {
     id: u64,
 }
 
-/// The reason a job log could not be read.
+/// Reason why a job log could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobLogError {
-    /// The rate limit is used up; retry when it resets.
+    /// The rate limit is exhausted; retry when it resets.
     NotNow(GitHubApiError),
     Refused,
     /// The log was deleted or never existed.
@@ -88,10 +89,10 @@ fn unknown_report() -> CiCheckReport {
 }
 
 impl GitHubRepo {
-    /// Returns the check and status results of a commit, except our own.
+    /// Returns the results of all checks and statuses of a commit, except our own.
     ///
     /// # Errors
-    /// Temporary failures. Results that GitHub refuses for good are `Unknown`.
+    /// Temporary failures. A result that GitHub permanently refuses to show is `Unknown`.
     pub async fn ci_check_reports(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
         let checks = none_if_refused(self.external_check_reports(commit).await)?;
         let statuses = none_if_refused(self.status_reports(commit).await)?;
@@ -101,7 +102,7 @@ impl GitHubRepo {
             .collect())
     }
 
-    /// Returns the first pages of a list, and whether they are the whole list.
+    /// Returns the first pages of a list, and a flag that is true if these pages are the whole list.
     async fn list_first_pages<T: DeserializeOwned>(
         &self,
         request: ApiRequest,
@@ -171,8 +172,8 @@ impl GitHubRepo {
         Ok(listed.into_iter().map(report).chain((!whole).then(unknown_report)).collect())
     }
 
-    /// Returns the jobs of the workflow runs with these suites, each with whether its workflow ran for this repository.
-    /// Jobs of deleted forks and of lists that GitHub refuses are missing.
+    /// Returns the jobs of the workflow runs with these suites. The flag of each job says whether its workflow ran for
+    /// this repository. Jobs of deleted forks, and jobs in lists that GitHub refuses, are missing.
     async fn job_ownership(
         &self,
         commit: &Oid,
@@ -182,7 +183,7 @@ impl GitHubRepo {
         struct WorkflowRunItem {
             id: u64,
             check_suite_id: Option<u64>,
-            /// `null` if the fork was deleted.
+            /// Repository of the run's head; `null` if the fork was deleted.
             head_repository: Option<IdObject>,
         }
         let mut jobs = BTreeMap::new();
@@ -260,7 +261,8 @@ impl GitHubRepo {
         Ok(listed.into_iter().take(MAX_CHECK_ANNOTATIONS).map(line).collect())
     }
 
-    /// Returns the last bytes of a job's log. The log is stored elsewhere and is fetched without credentials.
+    /// Returns the last bytes of a job's log. GitHub stores the log outside its API, so it is fetched without
+    /// credentials.
     pub async fn job_log_tail(&self, job: u64, bytes: usize) -> Result<Vec<u8>, JobLogError> {
         let location = match self.send(self.request(&JOB_LOG, &[&job.to_string()])).await {
             Err(GitHubApiError::Moved { location, .. }) => location,

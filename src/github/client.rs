@@ -6,8 +6,8 @@ use url::Url;
 use super::error::GitHubClientError;
 use crate::types::with_causes;
 
-/// Creates the HTTP client, with the environment's proxy if any. It does not follow redirects, so that callers can
-/// check their targets first.
+/// Creates the HTTP client, which uses the proxy of the environment if there is one. The client does not follow
+/// redirects, so that callers can check the targets first.
 pub(super) fn http_client(api_url: &Url) -> Result<reqwest::Client, GitHubClientError> {
     // Another module may have installed a provider first; either way one is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -31,15 +31,16 @@ pub(super) fn octocrab_client(api_url: &Url, http: reqwest::Client) -> Result<Oc
     builder.build_with_reqwest(http).map_err(|e| GitHubClientError::Client(error_chain(&e)))
 }
 
-/// Returns the error with its causes. A reqwest error's own text is skipped: it contains the URL, which may hold a
-/// secret.
+/// Returns the error with its causes. The text of a reqwest error itself is skipped, because it contains the URL, which
+/// may hold a secret.
 pub(super) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let behind = causes.filter(|error| error.is::<reqwest::Error>()).last().map(|sent| sent.source());
     behind.unwrap_or(Some(error)).map_or_else(|| "the request could not be sent".to_owned(), with_causes)
 }
 
-/// Returns `https://HOST/api/graphql` for `https://HOST/api/v3/` on GitHub Enterprise Server.
+/// Returns the URL of the GraphQL API. On GitHub Enterprise Server it is `https://HOST/api/graphql` for
+/// `https://HOST/api/v3/`.
 pub(super) fn graphql_url(api_url: &Url) -> Url {
     let mut url = api_url.clone();
     if let Some(path) = api_url.path().trim_end_matches('/').strip_suffix("/v3") {

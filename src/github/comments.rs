@@ -1,5 +1,5 @@
 //! Comments and reactions. Each of our comments ends in a hidden marker, by which a retried step recognises the comment
-//! that it wrote before.
+//! that an earlier attempt wrote.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -21,13 +21,15 @@ use crate::{
     types::{CommentId, IssueNo, Timestamp, UserId},
 };
 
-/// Maximum pages of comments searched, newest first, for a comment of ours that a crash left unrecorded.
+/// Maximum number of pages of comments that are searched, newest first. The search looks for a comment of ours that a
+/// crash left unrecorded.
 const COMMENT_SEARCH_PAGES: usize = 10;
 
-/// Maximum length of a marker. The marker's line fits into the space that [`OutboundBody::pieces`] leaves.
+/// Maximum number of characters of a marker. With this length, the marker's line fits into the space that
+/// [`OutboundBody::pieces`] leaves.
 const MARKER_CHARS: usize = 150;
 
-/// One of our comments; times are by GitHub's clock.
+/// One of our comments. Its times are by GitHub's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Comment {
     pub id: CommentId,
@@ -91,8 +93,8 @@ impl CommentResponse {
         })
     }
 
-    /// Returns whether our account wrote this comment and it ends in this marker line. Anyone can copy a marker, so the
-    /// author matters.
+    /// Returns whether our account wrote this comment and the comment ends in this marker line. The author is checked
+    /// too, because anyone can copy a marker.
     fn is_ours_with_marker(&self, by: UserId, line: &str) -> bool {
         self.is_written_by(by) && self.body.as_deref().is_some_and(|body| body.trim_end().ends_with(line))
     }
@@ -101,7 +103,7 @@ impl CommentResponse {
         self.user.as_ref().is_some_and(|user| user.id == author.0)
     }
 
-    /// Splits the body into its text and marker.
+    /// Splits the comment's body into its text and its marker.
     fn split_marker(&self) -> Option<(String, &str)> {
         let body = self.body.as_deref()?.trim_end().strip_suffix(" -->")?;
         let (text, marker) = body.rsplit_once("<!-- countersign:")?;
@@ -113,9 +115,9 @@ impl GitHubRepo {
     /// Posts a comment and returns it. A body over GitHub's limit becomes several comments, of which the first is
     /// returned. If the issue is locked, the comment goes to its open pull request.
     ///
-    /// With `interrupted`, an earlier attempt may have posted the comment, so it is looked up first and kept if found.
-    /// This can take several calls: each returns [`GitHubApiError::Transient`] until it is certain that exactly one
-    /// such comment exists.
+    /// With `interrupted`, an earlier attempt may have posted the comment, so the comment is looked up first and kept
+    /// if found. This can take several calls. Each call returns [`GitHubApiError::Transient`] until it is certain that
+    /// exactly one such comment exists.
     pub async fn ensure_comment(
         &self,
         issue: IssueNo,
@@ -153,7 +155,8 @@ impl GitHubRepo {
         first.ok_or_else(|| GitHubApiError::Invalid("a comment without text".into()))
     }
 
-    /// Posts a comment that cannot exist yet. If GitHub refuses it, remembers that it still does not exist.
+    /// Posts a comment that cannot exist yet. If GitHub refuses the comment, the refusal is remembered, so that a retry
+    /// knows that the comment still does not exist.
     async fn post_unless_refused_before(
         &self,
         issue: IssueNo,
@@ -180,8 +183,8 @@ impl GitHubRepo {
         format!("{} {issue} {line} refused", self.id())
     }
 
-    /// Returns the conversation to use instead of a locked issue: the open pull request of its branch or of a later
-    /// branch. Returns `None` if the issue is not locked or has no such pull request.
+    /// Returns the conversation to use instead of a locked issue: the open pull request of the issue's branch or of a
+    /// later branch. Returns `None` if the issue is not locked or has no such pull request.
     ///
     /// No App can comment in a locked conversation, whatever its permissions, and nobody can react there. A pull
     /// request is a separate conversation.
@@ -200,7 +203,7 @@ impl GitHubRepo {
     }
 
     /// Like [`ensure_comment`](Self::ensure_comment) with `interrupted`, but replaces the text of an existing comment
-    /// with this marker. Text beyond one comment is dropped.
+    /// with this marker. Text that does not fit into one comment is dropped.
     pub async fn replace_comment(
         &self,
         issue: IssueNo,
@@ -221,9 +224,9 @@ impl GitHubRepo {
         }
     }
 
-    /// Finds our comment, or posts it again after two lookups without a result. If both posts took effect, the older
-    /// comment is kept, whichever GitHub lists first. If the response to the second post is lost too, the duplicate's
-    /// id is unknown. Then later calls wait until GitHub's reads have surely caught up.
+    /// Finds our comment, or posts it again after two lookups have not found it. If both posts took effect, the older
+    /// comment is kept, no matter which one GitHub lists first. If the response to the second post is lost too, the id
+    /// of the possible duplicate is unknown. In that case, later calls wait until GitHub's reads have surely caught up.
     async fn find_or_post(
         &self,
         issue: IssueNo,
@@ -275,7 +278,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Deletes a duplicate of our comment, which GitHub may not list yet.
+    /// Deletes a duplicate of our comment by its id, because GitHub may not list the duplicate yet.
     async fn delete_duplicate(&self, second: u64, kept: &Comment) -> Result<(), GitHubApiError> {
         if second == kept.id.0 {
             return Ok(());
@@ -286,7 +289,8 @@ impl GitHubRepo {
         }
     }
 
-    /// Replaces the text of our comment with this marker, if it is among the newest comments and its text differs.
+    /// Replaces the text of our comment with this marker. Does nothing if the comment is not among the newest comments
+    /// or already has this text.
     pub async fn edit_marked(
         &self,
         issue: IssueNo,
@@ -306,7 +310,7 @@ impl GitHubRepo {
         Ok(())
     }
 
-    /// Returns the current texts of our newest comments older than `before`.
+    /// Returns the current texts of those of our newest comments that are older than `before`.
     pub async fn our_comment_texts(
         &self,
         issue: IssueNo,
@@ -336,8 +340,8 @@ impl GitHubRepo {
         Ok(Some((kept, text)))
     }
 
-    /// Replaces the text of one of our comments and keeps its marker. Text beyond one comment is dropped: an edit
-    /// cannot add a second comment.
+    /// Replaces the text of one of our comments and keeps the comment's marker. Text that does not fit into one comment
+    /// is dropped, because an edit cannot add a second comment.
     pub async fn edit_comment(
         &self,
         id: CommentId,
@@ -351,7 +355,7 @@ impl GitHubRepo {
     }
 
     /// Replaces the text of our comment and changes the issue's labels in one write. Returns whether the labels
-    /// changed; the comment is edited in either case.
+    /// changed. The comment is edited even if they did not.
     ///
     /// # Errors
     /// [`GitHubApiError::NotFound`] if the comment was deleted.
@@ -376,7 +380,7 @@ impl GitHubRepo {
         Ok(self.finish_label_change(&EDIT_AND_LABEL, &done, &fields, change).await.is_ok())
     }
 
-    /// Adds a reaction. GitHub ignores one that already exists.
+    /// Adds a reaction. GitHub ignores a reaction that already exists.
     pub async fn react(&self, on: ReactionTarget, reaction: Reaction) -> Result<(), GitHubApiError> {
         let react = match on {
             ReactionTarget::Issue(number) => self.request(&REACT_ISSUE, &[&number.to_string()]),
@@ -395,8 +399,8 @@ impl GitHubRepo {
         self.write(post.priority(WritePriority::NewComment)).await?.json::<CommentResponse>()?.to_comment()
     }
 
-    /// Returns our oldest comment that ends in `line` and deletes the others. Such duplicates arise because GitHub can
-    /// omit a fresh comment from a listing.
+    /// Returns our oldest comment that ends in `line`, and deletes all newer comments that end in it. Such duplicates
+    /// arise because GitHub can omit a new comment from a listing.
     async fn keep_oldest(
         &self,
         there: &[CommentResponse],
@@ -419,7 +423,8 @@ impl GitHubRepo {
         Ok(Some(kept))
     }
 
-    /// Returns the last pages of an issue's comments. GitHub lists the oldest first and offers no other order here.
+    /// Returns the last pages of an issue's comments. GitHub lists the oldest comments first and offers no other order
+    /// for this listing.
     async fn newest_comments(&self, issue: IssueNo) -> Result<Vec<CommentResponse>, GitHubApiError> {
         let page = |page: usize| -> ApiRequest {
             self.request(&COMMENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
@@ -435,12 +440,13 @@ impl GitHubRepo {
     }
 }
 
-/// Returns the first piece of a body, for targets that hold only one text.
+/// Returns the first piece of a body, for targets that can hold only one piece of text.
 pub(super) fn first_piece(body: &OutboundBody) -> String {
     body.pieces().into_iter().next().unwrap_or_default()
 }
 
-/// Returns the hidden marker line of a comment. The marker of each piece after the first ends in the piece's number.
+/// Returns the hidden marker line of a comment. If a body is split into several pieces, the marker of each piece after
+/// the first ends in the piece's number.
 pub(super) fn marker_line(marker: &str, piece: usize) -> Result<String, GitHubApiError> {
     let sound = (1..=MARKER_CHARS).contains(&marker.len())
         && !marker.contains("--")

@@ -1,5 +1,5 @@
-//! Branches, commits and files. File bytes are stored unchanged, GitHub signs each commit as the App's, and a branch
-//! moves only from the head that we saw.
+//! Branches, commits and files. The bytes of files are stored unchanged. GitHub signs each commit as a commit of the
+//! App. A branch is moved only if its head is still the one that we saw.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,8 @@ use super::{
 };
 use crate::types::Oid;
 
-/// Maximum commits that a retry searches for our earlier commit, from the branch's head down. Each commit costs a call.
+/// Maximum number of commits that a retry searches for our earlier commit, from the branch's head down. Each commit
+/// costs a call.
 const COMMIT_SEARCH_DEPTH: usize = 20;
 
 /// Files to commit on top of `parent`, which must be the branch's head.
@@ -24,7 +25,7 @@ pub struct CommitSpec {
     /// Whether the branch does not exist yet and is created at `parent`.
     pub creates_branch: bool,
     pub parent: Oid,
-    /// Path and content; `None` removes the file. Other files stay as in `parent`.
+    /// Path and content of each file; `None` as content removes the file. All other files stay as in `parent`.
     pub files: Vec<(String, Option<Vec<u8>>)>,
     /// Commit message. Its trailer `Countersign-Run: …` makes the commit unique.
     pub message: String,
@@ -81,14 +82,14 @@ impl GitHubRepo {
         }
     }
 
-    /// Commits files to a branch whose head is `spec.parent`, or creates the branch there.
+    /// Commits files to a branch whose head is `spec.parent`. If the branch is new, it is created at that commit.
     ///
     /// With `interrupted`, an earlier attempt may have committed. A commit with the same parent, message and files is
-    /// taken for that attempt and kept, even if others committed on top. While GitHub's reads lag, returns
-    /// [`GitHubApiError::Transient`].
+    /// taken for that attempt and kept, even if others have committed on top of it. While GitHub's reads lag,
+    /// [`GitHubApiError::Transient`] is returned.
     ///
     /// # Errors
-    /// [`GitHubApiError::Conflict`] if the branch is at another commit.
+    /// [`GitHubApiError::Conflict`] if the head of the branch is another commit.
     pub async fn ensure_commit(
         &self,
         spec: &CommitSpec,
@@ -181,7 +182,7 @@ impl GitHubRepo {
         Oid::deserialize(made).map_err(|e| GitHubApiError::unexpected(&COMMIT_ON_BRANCH.to_string(), e))
     }
 
-    /// Searches for our earlier commit from the branch's head down to `spec.parent`.
+    /// Searches for the commit of our earlier attempt, from the branch's head down to `spec.parent`.
     async fn find_previous_attempt(
         &self,
         spec: &CommitSpec,
@@ -202,8 +203,8 @@ impl GitHubRepo {
         Ok(None)
     }
 
-    /// Returns whether `found` is the commit that `spec` describes. Anyone may copy a message, so the file contents are
-    /// compared as well.
+    /// Returns whether `found` is the commit that `spec` describes. The contents of the files are compared as well,
+    /// because anyone may copy a commit message.
     async fn is_same_commit(&self, spec: &CommitSpec, found: &CommitInfo) -> Result<bool, GitHubApiError> {
         if found.parents != [spec.parent.clone()] || found.message.trim_end() != spec.message.trim_end() {
             return Ok(false);
@@ -232,7 +233,7 @@ impl GitHubRepo {
         })
     }
 
-    /// Returns a file's bytes at a branch or commit, or `None` if that file does not exist.
+    /// Returns a file's bytes at a branch or commit; `None` if the file does not exist.
     pub async fn file(&self, path: &str, at: &str) -> Result<Option<Vec<u8>>, GitHubApiError> {
         #[derive(Deserialize)]
         struct FileContentResponse {
@@ -262,7 +263,8 @@ impl GitHubRepo {
         }
     }
 
-    /// Returns the paths of the files in a directory at a branch or commit; empty if that directory does not exist.
+    /// Returns the paths of the files in a directory at a branch or commit. The list is empty if the directory does not
+    /// exist.
     pub async fn directory(&self, path: &str, at: &str) -> Result<Vec<String>, GitHubApiError> {
         #[derive(Deserialize)]
         struct ContentsEntry {
@@ -293,7 +295,7 @@ impl GitHubRepo {
     }
 }
 
-/// Returns why GitHub did not create the branch that this commit needs.
+/// Returns the reason why GitHub did not create the branch that this commit needs.
 fn branch_refusal(mutated: &GraphQlResponse, branch: &str) -> Option<GitHubApiError> {
     let refused = mutated.field(&COMMIT_ON_BRANCH, "begin").err()?;
     Some(match refused {
@@ -304,14 +306,14 @@ fn branch_refusal(mutated: &GraphQlResponse, branch: &str) -> Option<GitHubApiEr
     })
 }
 
-/// Decodes base64 that GitHub has broken into lines.
+/// Decodes base64 text that GitHub has broken into lines.
 pub(super) fn decode_base64(call: &GitHubEndpoint, text: &str) -> Result<Vec<u8>, GitHubApiError> {
     let joined: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(joined).map_err(|e| GitHubApiError::unexpected(&call.to_string(), e))
 }
 
-/// Refuses anything but a plain path inside the repository. Git and file systems fold case and ignore some characters,
-/// so names that one of them may read as `.git` are refused as well.
+/// Refuses every path that is not a plain path inside the repository. Git and file systems ignore case and some
+/// characters. Therefore names that one of them may read as `.git` are refused as well.
 pub(super) fn check_path(path: &str) -> Result<(), GitHubApiError> {
     let refuse = |why| {
         Err(GitHubApiError::Invalid(format!("`{}` is not a valid path to write: {why}", path.escape_debug())))

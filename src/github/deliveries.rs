@@ -1,5 +1,5 @@
-//! GitHub's log of webhook deliveries to this App. GitHub keeps it for three days, so we can find deliveries that we
-//! missed.
+//! GitHub's log of webhook deliveries to this App. GitHub keeps the log for three days, so that we can find deliveries
+//! that we missed.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,19 +16,19 @@ use crate::types::{DeliveryId, InstallationId, Timestamp};
 /// An attempt to deliver a webhook. A redelivery is another attempt with the same delivery id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryAttempt {
-    /// Number of the attempt, used to fetch it.
+    /// Id of this attempt in GitHub's log, used to fetch its payload.
     pub number: u64,
     pub id: DeliveryId,
     /// Time of the attempt, by GitHub's clock.
     pub at: Timestamp,
     pub event: String,
-    /// HTTP status of our response; 0 if there was none.
+    /// HTTP status of our response; 0 if GitHub received no response.
     pub status: u16,
-    /// `None` for events about the App itself.
+    /// Installation that the event belongs to; `None` for events about the App itself.
     pub installation: Option<InstallationId>,
 }
 
-/// Position in the log from which to read older pages.
+/// Position in the delivery log from which an older page is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryLogCursor(String);
 
@@ -36,7 +36,7 @@ pub struct DeliveryLogCursor(String);
 #[derive(Debug, Clone)]
 pub struct DeliveryLogPage {
     pub attempts: Vec<DeliveryAttempt>,
-    /// `None` on the last page.
+    /// Position of the next older page; `None` on the last page.
     pub next_page: Option<DeliveryLogCursor>,
 }
 
@@ -52,7 +52,7 @@ struct DeliveryListItem {
 }
 
 impl GitHub {
-    /// Returns the log's newest page, or the page at `from`.
+    /// Returns the newest page of the delivery log, or the page at the position `from`.
     pub async fn deliveries(
         &self,
         from: Option<&DeliveryLogCursor>,
@@ -81,7 +81,7 @@ impl GitHub {
         })
     }
 
-    /// Returns the payload as JSON, or `None` if GitHub no longer has it.
+    /// Returns a delivery's payload as JSON, or `None` if GitHub no longer has it.
     pub async fn delivery_payload(
         &self,
         attempt: &DeliveryAttempt,

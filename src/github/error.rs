@@ -1,7 +1,8 @@
 //! Errors of GitHub calls, classified by what the caller should do.
 //!
-//! Every unsuccessful response becomes a [`GitHubApiError`] here. Status and headers decide; the message decides only
-//! in the few cases that GitHub marks in no other way ([`TEMPORARY_REFUSALS`] and [`SECONDARY_LIMIT_MESSAGE`]).
+//! Every unsuccessful response becomes a [`GitHubApiError`] here. The status and the headers decide its variant. The
+//! message is used only where GitHub gives no other indication ([`TEMPORARY_REFUSALS`] and
+//! [`SECONDARY_LIMIT_MESSAGE`]).
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{limits, types::Timestamp};
 
-/// The client could not be built; nothing was sent.
+/// An error while building the client. No request was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum GitHubClientError {
     #[error(
@@ -23,15 +24,15 @@ pub enum GitHubClientError {
     Client(String),
 }
 
-/// One validation error of GitHub: the field, and the code of its problem.
+/// One validation error reported by GitHub: the name of the invalid field and an error code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitHubValidationError {
-    /// Field name; `it` if GitHub names none.
+    /// Name of the invalid field; `it` if GitHub names no field.
     pub field: String,
     pub code: String,
 }
 
-/// The reason a call to GitHub has no result. `call` names method and route, never a token.
+/// The reason why a call to GitHub failed. `call` contains the method and route, never a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GitHubApiError {
     /// The rate limit is used up. No call of this installation succeeds before `until`.
@@ -45,39 +46,41 @@ pub enum GitHubApiError {
     TemporarilyRefused { call: String, why: String },
     #[error("GitHub answered 404 to {call}: it does not exist, or this App cannot see it")]
     NotFound { call: String },
-    /// The object existed and was removed: a deleted issue, a repository replaced by another of its name.
+    /// The object existed and was removed, such as a deleted issue, or a repository replaced by another one with the
+    /// same name.
     #[error("gone: {what}")]
     Gone { what: String },
-    /// The App lacks a permission. `accepted_permissions` is GitHub's list of sufficient ones.
+    /// The App lacks a permission. `accepted_permissions` lists the permissions that GitHub accepts for the call.
     #[error("{}", forbidden_message(call, accepted_permissions.as_deref(), message))]
     Forbidden { call: String, accepted_permissions: Option<String>, message: String },
-    /// GitHub refused our credentials, also with a new token.
+    /// GitHub refused our credentials, even with a new token.
     #[error(
         "GitHub does not accept this App's credentials for {call} ({message}); check the App's id, its private key and this machine's clock"
     )]
     Unauthorized { call: String, message: String },
-    /// The object changed meanwhile: a branch moved, a merge is not possible.
+    /// The object has changed in the meantime: for example, the branch moved or the pull request can no longer be
+    /// merged.
     #[error("{call} conflicts with what is there now: {message}")]
     Conflict { call: String, message: String },
     /// GitHub refused the request itself; a retry will not help.
     #[error("GitHub refused {call} with status {status}: {message}")]
     Rejected { call: String, status: u16, message: String, problems: Vec<GitHubValidationError> },
-    /// A rule of the repository or its organization forbids this branch.
+    /// A rule of the repository or its organization does not allow us to create or change this branch.
     #[error("GitHub does not let this App create the branch {branch}: {why}")]
     BranchForbidden { branch: String, why: String },
-    /// The repository or issue has a new address.
+    /// The repository or issue has a new URL.
     #[error("{call} has moved to {location}")]
     Moved { call: String, location: String },
-    /// The response does not have the documented form.
+    /// The response does not have the documented format.
     #[error("GitHub's answer to {call} could not be read: {why}")]
     Unexpected { call: String, why: String },
-    /// Our own check refused the call; nothing was sent.
+    /// Our own check rejected the call. No request was sent.
     #[error("not sent to GitHub: {0}")]
     Invalid(String),
 }
 
 impl GitHubApiError {
-    /// Returns whether the call may succeed later without anyone acting.
+    /// Returns whether a later retry may succeed although nobody fixes anything.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::TemporarilyRefused { .. })
     }
@@ -88,8 +91,8 @@ impl GitHubApiError {
         !self.is_temporary() && !matches!(self, Self::Unauthorized { .. } | Self::Unexpected { .. })
     }
 
-    /// Returns whether a write with this error may have taken effect. GitHub reports all other errors before it writes
-    /// anything.
+    /// Returns whether a write that failed with this error may still have taken effect. All other errors are reported
+    /// before GitHub writes anything.
     pub(super) fn may_have_taken_effect(&self) -> bool {
         matches!(self, Self::Transient { .. } | Self::Unexpected { .. })
     }
@@ -103,8 +106,8 @@ impl GitHubApiError {
     }
 }
 
-/// Returns `None` for a final refusal; used for optional calls, such as setting a label. Other errors are returned, so
-/// that the caller retries the call.
+/// Converts a final error into `Ok(None)` and logs it. Used for optional calls, such as setting a label. Other errors
+/// are returned, so that the caller retries the call.
 pub fn none_if_refused<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     done.map(Some).or_else(|fault| match fault.is_final() {
         false => Err(fault),
@@ -145,7 +148,7 @@ impl GitHubErrorBody {
         })
     }
 
-    /// Returns message and details in one line.
+    /// Returns the error's message and details in one line.
     fn summary(&self) -> String {
         let mut text =
             if self.message.is_empty() { "no reason given".to_owned() } else { self.message.clone() };
@@ -182,10 +185,10 @@ impl GitHubErrorBody {
     }
 }
 
-/// Messages of temporary refusals, which end by themselves or when an owner acts. They share their status (or GraphQL
-/// type) with final refusals and have no code of their own. In order: writing too fast, GitHub's replicas lagging, an
-/// IP address not on an organization's allow list, and an installation suspended while its token is still valid (two
-/// wordings).
+/// Messages of temporary refusals, which end by themselves or after an owner acts. GitHub gives them the same status
+/// (or GraphQL type) as final refusals and no error code, so only the message tells them apart. In order: writes sent
+/// too fast; lagging replicas of GitHub; an IP address missing from an organization's allow list; an installation
+/// suspended while its token is still valid (two wordings).
 const TEMPORARY_REFUSALS: [&str; 5] = [
     "submitted too quickly",
     "could not resolve to a node",
@@ -194,14 +197,16 @@ const TEMPORARY_REFUSALS: [&str; 5] = [
     "suspended your access",
 ];
 
-/// Message of a secondary rate limit. GitHub sometimes sends it without a header, and in GraphQL without a type.
+/// Message of a secondary rate limit. GitHub sometimes sends this message without a `Retry-After` header, and in
+/// GraphQL without an error type.
 const SECONDARY_LIMIT_MESSAGE: &str = "secondary rate limit";
 
 pub(super) fn is_rate_limit_message(message: &str) -> bool {
     message.to_ascii_lowercase().contains(SECONDARY_LIMIT_MESSAGE)
 }
 
-/// Returns whether a refusal is temporary although its status or type is usually final.
+/// Returns whether this message belongs to a temporary refusal, although the status or type of the error is usually
+/// final.
 pub(super) fn is_temporary_refusal(message: &str) -> bool {
     let message = message.to_ascii_lowercase();
     TEMPORARY_REFUSALS.iter().any(|words| message.contains(words))
@@ -246,7 +251,7 @@ pub(crate) fn classify(
     }
 }
 
-/// Returns the reset time if this successful response used up the primary limit.
+/// Returns the reset time of the primary rate limit if the response's headers say that it is used up.
 pub(crate) fn rate_limit_reset(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
     let number = |name| header_text(headers, name).and_then(|value| value.parse::<i64>().ok());
     if number("x-ratelimit-remaining") != Some(0) {
@@ -258,8 +263,9 @@ pub(crate) fn rate_limit_reset(headers: &HeaderMap, now: Timestamp) -> Option<Ti
     Some(reset.unwrap_or(now.plus(limits::RATE_PAUSE)).clamp(shortest, longest))
 }
 
-/// Returns when the rate limit that caused a 403 or 429 ends; `None` if the cause was something else. Precedence, as
-/// for GitHub: `retry-after`, then the reset of a used-up primary limit, then a minute.
+/// Returns the time at which the rate limit behind a 403 or 429 response ends; `None` if the response has another
+/// cause. As GitHub documents, `retry-after` takes precedence, then the reset time of a used-up primary limit, then one
+/// minute.
 fn limited_until(
     status: StatusCode,
     headers: &HeaderMap,
@@ -270,7 +276,7 @@ fn limited_until(
     wait_until(headers, now).or_else(|| slow_down.then(|| now.plus(limits::RATE_PAUSE)))
 }
 
-/// Returns until when a refusal's headers ask us to wait.
+/// Returns the time until which the headers of a refusal ask us to wait; `None` if they name no time.
 pub(super) fn wait_until(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
     let seconds = header_text(headers, "retry-after").and_then(|value| value.parse::<i64>().ok());
     let Some(seconds) = seconds else { return rate_limit_reset(headers, now) };

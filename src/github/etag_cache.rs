@@ -1,5 +1,5 @@
-//! Cache of responses with their ETags. GitHub does not count a request whose response is unchanged (304), and the
-//! cached response is then up to date.
+//! Cache of responses with their ETags. GitHub does not count a request against the rate limit if it responds 304
+//! (unchanged); the cached response is then up to date.
 
 use std::{
     collections::HashMap,
@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use crate::types::InstallationId;
 
-/// Maximum cached responses. [`MAX_CACHED_RESPONSE_BYTES`] is the maximum size of one: enough for an issue with its
-/// text, not for a listing.
+/// Maximum number of cached responses. Each may have up to [`MAX_CACHED_RESPONSE_BYTES`] bytes, which is enough for an
+/// issue with its body, but not for a listing.
 const MAX_CACHED_RESPONSES: usize = 512;
 const MAX_CACHED_RESPONSE_BYTES: usize = 64 * 1024;
 
@@ -22,7 +22,8 @@ pub(crate) struct CachedApiResponse {
     pub(crate) body: Bytes,
 }
 
-/// Cache key: request target and installation, since each installation may get a different response.
+/// Cache key: installation and request target. The installation is included because each installation may get a
+/// different response.
 type EtagCacheKey = (InstallationId, String);
 
 /// Least recently used cache of up to [`MAX_CACHED_RESPONSES`] responses.
@@ -32,7 +33,7 @@ pub(crate) struct EtagCache(Mutex<EtagCacheEntries>);
 #[derive(Default)]
 struct EtagCacheEntries {
     kept: HashMap<EtagCacheKey, (CachedApiResponse, u64)>,
-    /// Use counter, which orders the entries by last use.
+    /// Counter of cache accesses; its value at an entry's last use orders the entries.
     clock: u64,
 }
 

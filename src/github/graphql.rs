@@ -1,6 +1,6 @@
-//! GraphQL writes, for changes that need several REST calls: a commit on a branch whose head is still as expected, and
-//! the replacement of one label by another. Each change is one GraphQL request. GitHub checks and moves the branch
-//! atomically, so no push is lost in between.
+//! GraphQL mutations for changes that would need several REST calls: committing to a branch if its head is as expected,
+//! and replacing one label by another. Each change is one request. GitHub compares and moves the branch head
+//! atomically, so that no concurrent push is lost.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -19,12 +19,13 @@ pub(super) struct GraphQlField {
     pub(super) mutation: &'static str,
     /// GraphQL type of the input.
     pub(super) input_type: &'static str,
-    /// Fields to return.
+    /// GraphQL selection of the fields to return.
     pub(super) selection: &'static str,
     pub(super) input: Value,
 }
 
-/// Result of each field. GitHub executes fields in order, and one can fail without the others.
+/// Response with the result of each field of a mutation. GitHub executes the fields in order, and each can fail on its
+/// own.
 #[derive(Debug, Deserialize)]
 pub(super) struct GraphQlResponse {
     #[serde(default)]
@@ -45,19 +46,20 @@ struct GraphQlError {
     extensions: Value,
 }
 
-/// Deserializes `null` as the default value; GitHub sends `null` for empty fields.
+/// Deserializes `null` as the default value, because GitHub sends `null` for empty fields.
 fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 impl GraphQlError {
-    /// Returns whether this is a rate limit error. GitHub has used both type names.
+    /// Returns whether this is a rate limit error. GitHub has used both of these type names for it.
     fn is_rate_limit(&self) -> bool {
         matches!(self.kind.as_str(), "RATE_LIMIT" | "RATE_LIMITED") || is_rate_limit_message(&self.message)
     }
 
-    /// Converts a GraphQL error. GitHub answers 200 even for internal failures, so only known types of errors are
-    /// final. An unknown or missing type ("Something went wrong while executing your query") is treated like a 502.
+    /// Converts a GraphQL error. GitHub responds 200 even for internal failures, so only known error types become final
+    /// errors. An error of unknown or missing type ("Something went wrong while executing your query") is treated like
+    /// a 502.
     fn to_api_error(&self, call: String) -> GitHubApiError {
         let message: String = self.message.chars().take(500).collect();
         // An invalid request has no type, only the validator's code.
@@ -80,7 +82,7 @@ impl GraphQlError {
 }
 
 impl GraphQlResponse {
-    /// Returns the result of a field, or its error.
+    /// Returns the result of the field named `alias`, or the error that GitHub reported for it.
     pub(super) fn field(&self, call: &GitHubEndpoint, alias: &str) -> Result<&Value, GitHubApiError> {
         let found = &self.data[alias];
         if !found.is_null() {
@@ -98,7 +100,7 @@ impl GraphQlResponse {
 }
 
 impl GitHubRepo {
-    /// Sends a mutation. An error in one field does not fail the call.
+    /// Sends a mutation and returns the results of all its fields. An error in one field does not fail the call.
     pub(super) async fn mutate(
         &self,
         call: &'static GitHubEndpoint,

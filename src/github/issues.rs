@@ -1,4 +1,4 @@
-//! Creating and editing issues. A retried step creates an issue only once.
+//! Creation and editing of issues. If a step is retried, its issue is still created only once.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -22,7 +22,7 @@ pub struct OpenIssue {
     pub body: String,
 }
 
-/// One of our issues.
+/// An issue that we created, recognized by its hidden marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkedIssue {
     pub number: IssueNo,
@@ -52,13 +52,13 @@ impl From<IssueListItem> for MarkedIssue {
 /// Returns an issue's body with our hidden marker appended.
 ///
 /// # Errors
-/// [`GitHubApiError::Invalid`] for a marker that is empty, too long or contains unusual characters.
+/// [`GitHubApiError::Invalid`] if the marker is empty, too long or contains characters that are not allowed.
 pub fn append_marker(body: &OutboundBody, marker: &str) -> Result<String, GitHubApiError> {
     Ok(format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?))
 }
 
 impl GitHubRepo {
-    /// Returns the open issues that changed last, at most 100, without pull requests.
+    /// Returns the 100 most recently updated open issues. Pull requests count towards the 100 but are left out.
     pub async fn open_issues(&self) -> Result<Vec<OpenIssue>, GitHubApiError> {
         let request = self.request(&ISSUES_LIST, &[]).query("state", "open").query("sort", "updated");
         let found: Vec<IssueListItem> = self.send(request.query("per_page", 100)).await?.items(None)?;
@@ -71,9 +71,9 @@ impl GitHubRepo {
         Ok(issues.map(issue).collect())
     }
 
-    /// Creates an issue. With `interrupted`, an earlier attempt may have created it. Then calls return
-    /// [`GitHubApiError::Transient`] until the issue is found or GitHub would surely list it. The labels must exist,
-    /// because GitHub creates missing ones.
+    /// Creates an issue. If `interrupted` is true, an earlier attempt may have created the issue. In that case, calls
+    /// return [`GitHubApiError::Transient`] until the issue is found, or until enough time has passed that GitHub would
+    /// list it. The labels must exist, because GitHub creates missing ones.
     pub async fn ensure_issue(
         &self,
         marker: &str,
@@ -100,8 +100,8 @@ impl GitHubRepo {
         Ok(self.write(create.priority(WritePriority::NewComment)).await?.json::<IssueListItem>()?.into())
     }
 
-    /// Returns our issue with this marker; the oldest if a lagging read led to duplicates. Anyone can copy a marker, so
-    /// only issues that our account opened count.
+    /// Returns our issue with this marker. If a lagging read led to duplicates, returns the oldest one. Only issues
+    /// opened by our account count, because anyone can copy a marker.
     pub async fn find_marked_issue(&self, marker: &str) -> Result<Option<MarkedIssue>, GitHubApiError> {
         let (bot, line) =
             (self.github().bot_for_installation(self.installation()).await?, marker_line(marker, 0)?);
@@ -115,7 +115,7 @@ impl GitHubRepo {
         Ok(ours.min_by_key(|issue| issue.number).map(MarkedIssue::from))
     }
 
-    /// Replaces an issue's title and text.
+    /// Replaces the title and body of an issue.
     pub async fn edit_issue(
         &self,
         number: IssueNo,

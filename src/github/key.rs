@@ -18,7 +18,7 @@ use super::GitHubClientError;
 pub(super) struct AppKey(EncodingKey);
 
 impl AppKey {
-    /// Parses PKCS#1, the format of GitHub's downloads, or PKCS#8.
+    /// Parses a private key in PKCS#1 (the format of keys downloaded from GitHub) or PKCS#8 format.
     pub(super) fn from_pem(pem: &SecretString) -> Result<Self, GitHubClientError> {
         let unreadable = |why: String| GitHubClientError::Key { why };
         let key = EncodingKey::from_rsa_pem(pem.expose_secret().trim().as_bytes());
@@ -38,7 +38,8 @@ impl AppKey {
     }
 }
 
-/// Signs with ring, which TLS uses already; jsonwebtoken's own provider needs `rsa` (RUSTSEC-2023-0071).
+/// Signs with ring, which TLS already uses. The built-in provider of jsonwebtoken is not used, because it needs `rsa`
+/// (RUSTSEC-2023-0071).
 static PROVIDER: CryptoProvider = CryptoProvider {
     signer_factory: |algorithm, key| match algorithm {
         Algorithm::RS256 => {

@@ -1,7 +1,7 @@
-//! The App's registration, and the table of every API call it makes.
+//! The App's registration, and the table of every API call that the App makes.
 //!
-//! Only the table in this file can create a [`GitHubEndpoint`], and `api::send` accepts no other calls. So every call
-//! has a row with its permission, and a test compares the rows with `app-manifest.yml`.
+//! Only the table in this file can create a [`GitHubEndpoint`], and `api::send` accepts nothing else. So every call has
+//! a row with its required permission, and a test compares the rows with `app-manifest.yml`.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 pub enum RequiredPermission {
     /// No permission: anyone may make the call.
     Nothing,
-    /// The App's own key.
+    /// No permission, but a JWT signed with the App's own key.
     App,
     /// A permission of the installation, by its name in the manifest.
     Permission(&'static str, PermissionLevel),
-    /// A permission that the App does not request but an owner may have granted. Callers handle a refusal.
+    /// A permission that the App does not request, but that an owner may have granted. Callers must handle a refusal.
     IfGranted(&'static str, PermissionLevel),
 }
 
@@ -152,8 +152,8 @@ impl GitHubEndpoint {
         self.needs
     }
 
-    /// Returns the route with its placeholders filled in order. A wrong number of values is a bug that the first test
-    /// of the call reveals.
+    /// Returns the route with its placeholders filled in order. The caller must pass exactly one value per placeholder;
+    /// a mistake shows in the first test of the call.
     pub(crate) fn route(&self, values: &[&str]) -> String {
         let mut values = values.iter();
         let mut route = String::new();
@@ -172,7 +172,8 @@ impl GitHubEndpoint {
     }
 }
 
-/// Percent-encodes all but the unreserved characters; keeps `/` if several segments are allowed.
+/// Appends `value` to `into`, percent-encoding all but the unreserved characters. Keeps `/` if `several` is true, which
+/// means that several segments are allowed.
 fn percent_encode(value: &str, several: bool, into: &mut String) {
     for byte in value.bytes() {
         match byte {
@@ -197,17 +198,17 @@ pub struct AppManifest {
     pub events: Vec<String>,
 }
 
-/// URLs that only `setup` knows, so they are not in the manifest file.
+/// URLs of the manifest that only `setup` knows and that are therefore not in the manifest file.
 #[derive(Debug, Clone)]
 pub struct AppManifestUrls {
     pub homepage: String,
     pub webhook: String,
-    /// Redirect target after the registration; GitHub appends the code.
+    /// URL to which GitHub redirects after the registration, with the code appended.
     pub created: String,
 }
 
 impl AppManifest {
-    /// Returns the manifest this program was built with.
+    /// Returns the manifest that was compiled into this program.
     pub fn embedded() -> Self {
         serde_norway::from_str(SOURCE).expect("the embedded manifest is checked by a test")
     }
@@ -227,12 +228,12 @@ impl AppManifest {
         })
     }
 
-    /// Returns permissions of the manifest that were not granted, such as `issues: write`.
+    /// Returns the permissions of the manifest that were not granted, such as `issues: write`.
     pub fn missing_permissions(&self, granted: &BTreeMap<String, String>) -> Vec<String> {
         missing_grants(self.permissions.iter().map(|(name, level)| (name.as_str(), *level)), granted)
     }
 
-    /// Returns events of the manifest that the App is not subscribed to.
+    /// Returns the events of the manifest that the App is not subscribed to.
     pub fn missing_events(&self, subscribed: &[String]) -> Vec<String> {
         self.events.iter().filter(|event| !subscribed.contains(event)).cloned().collect()
     }

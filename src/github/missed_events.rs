@@ -1,4 +1,5 @@
-//! Events that no webhook delivered: current labels with their authors, and comments. They become synthetic deliveries.
+//! Events that no webhook delivered: comments, and the labels now on an issue together with the people who added them.
+//! Both are turned into synthetic deliveries.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::types::{Actor, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp};
 
-/// Maximum pages of an issue's events searched, newest first, for the author of a label.
+/// Maximum number of pages of an issue's events that are searched for the author of a label, newest page first.
 const EVENT_SEARCH_PAGES: usize = 20;
 
 /// An event in which someone added a label to an issue.
@@ -23,23 +24,24 @@ pub struct LabelEvent {
     pub event: u64,
     /// Person who added the label; marked as a bot if an App acted on the person's behalf.
     pub actor: Actor,
-    /// Time by GitHub's clock.
+    /// Time at which the label was added, by GitHub's clock.
     pub at: Timestamp,
 }
 
 impl LabelEvent {
-    /// Returns the delivery id for [`synthetic_payload`](Self::synthetic_payload). It is derived from the event, so
-    /// that each event is handled once.
+    /// Returns the delivery id for [`synthetic_payload`](Self::synthetic_payload). The id is derived from the event, so
+    /// that each event is handled only once.
     pub fn delivery_id(&self, repo: RepoId) -> DeliveryId {
         DeliveryId(format!("{SYNTHETIC_ID_PREFIX}{repo}-{}", self.event))
     }
 
-    /// Returns whether we created this delivery for a label found on an issue. GitHub's own ids have another form.
+    /// Returns whether this id belongs to a delivery that we created for a label found on an issue. GitHub's own ids
+    /// have a different format.
     pub fn is_synthetic_delivery(id: &DeliveryId) -> bool {
         id.0.starts_with(SYNTHETIC_ID_PREFIX)
     }
 
-    /// Returns the `issues` payload that GitHub should have delivered.
+    /// Returns the payload of the `issues` event that GitHub should have delivered.
     pub fn synthetic_payload(
         &self,
         repo: &RepoRef,
@@ -59,7 +61,7 @@ impl LabelEvent {
     }
 }
 
-/// Returns the repository in the form of a webhook payload.
+/// Returns the repository in the JSON format of a webhook payload.
 fn repository_json(repo: &RepoRef) -> Value {
     let owner = if repo.user_owned { "User" } else { "Organization" };
     json!({
@@ -98,7 +100,7 @@ impl IssueEventResponse {
 }
 
 impl GitHubRepo {
-    /// Returns open issues with a label, without pull requests.
+    /// Returns the open issues with this label, without pull requests.
     pub async fn issues_labeled(&self, label: &str) -> Result<Vec<IssueNo>, GitHubApiError> {
         #[derive(Deserialize)]
         struct LabeledIssueItem {
@@ -110,7 +112,7 @@ impl GitHubRepo {
         Ok(found.iter().filter(|i| i.pull_request.is_none()).map(|i| IssueNo(i.number)).collect())
     }
 
-    /// Returns the comments on an issue that were written since `since` and not edited. Each is returned as the
+    /// Returns the comments on an issue that were written at or after `since` and never edited. Each is returned as the
     /// `issue_comment` delivery that GitHub should have sent.
     pub async fn comments_since(
         &self,
@@ -141,7 +143,8 @@ impl GitHubRepo {
         Ok(comments.into_iter().map(to_delivery).collect())
     }
 
-    /// Returns the event that last added the label to the issue, or `None` if the issue's history does not show it.
+    /// Returns the most recent event that added the label to the issue, or `None` if the issue's history does not show
+    /// such an event.
     pub async fn newest_label_event(
         &self,
         issue: IssueNo,

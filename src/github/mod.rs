@@ -1,8 +1,8 @@
-//! Client for GitHub's REST and GraphQL APIs and parser of its webhooks; no other module talks to GitHub.
+//! Client for GitHub's REST and GraphQL APIs, and parser of its webhooks. No other module talks to GitHub.
 //!
 //! Callers see our own types: [`event::WebhookEvent`] for webhooks, [`GitHubRepo`] for calls, [`GitHubApiError`] for
-//! failures. Writes are idempotent: a retried step leaves one copy. Text written by a model is posted only as
-//! [`outbound::OutboundBody`].
+//! failures. Writes are idempotent: retrying a step does not create a second object. Text written by a model is posted
+//! only as [`outbound::OutboundBody`].
 
 mod api;
 mod app;

@@ -1,4 +1,4 @@
-//! Permission checks, from the user's current role in the repository. The author association in a payload is not
+//! Permission checks, based on the user's current role in the repository. The author association in a payload is not
 //! trusted.
 
 use serde::Deserialize;
@@ -40,7 +40,8 @@ struct PermissionFlags {
 }
 
 impl GitHubRepo {
-    /// Returns the actor's role. An error means only that GitHub could not be asked, not that the actor lacks a role.
+    /// Returns the actor's current role in the repository. An error means that the role is unknown, not that the actor
+    /// has no role.
     pub async fn permission(&self, actor: &Actor) -> Result<Role, GitHubApiError> {
         match self.send(self.request(&PERMISSION, &[&actor.login]).cacheable()).await {
             Ok(answer) => Ok(answer.json::<CollaboratorResponse>()?.role_of(actor)),
@@ -49,8 +50,8 @@ impl GitHubRepo {
         }
     }
 
-    /// Returns the permissions that a run needs and the App lacks here, such as `issues: write`. `on_branch` is true
-    /// for a run with a branch, and false for a run that writes only on its issue.
+    /// Returns the permissions that a run needs but the App lacks in this repository, such as `issues: write`.
+    /// `on_branch` is true for a run with a branch, and false for a run that writes only on its issue.
     pub async fn missing_permissions(&self, on_branch: bool) -> Result<Vec<String>, GitHubApiError> {
         let lacking = |granted: &_| missing_permissions_for_run(on_branch, granted);
         let api = self.github().api();
@@ -71,7 +72,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Returns a team's members; `None` if that team does not exist or GitHub does not show them.
+    /// Returns a team's members, or `None` if the team does not exist or GitHub does not show it to us.
     pub async fn team_members(
         &self,
         organization: &str,

@@ -1,4 +1,4 @@
-//! Pull requests from our branches: opened once and kept up to date.
+//! Pull requests from our branches. Each is opened only once and then kept up to date.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -19,14 +19,15 @@ use crate::{
     types::{IssueNo, Oid, RepoId},
 };
 
-/// Desired pull request of a branch. `head` and `base` are branches of this repository.
+/// The pull request that a branch should have. `head` and `base` are branches of this repository.
 #[derive(Debug, Clone)]
 pub struct PullRequestSpec {
     pub head: String,
     pub base: String,
     pub title: String,
     pub body: OutboundBody,
-    /// Whether to open a draft. If the plan does not support drafts, a normal pull request titled `[WIP] …` is opened.
+    /// Whether to open a draft pull request. If the repository's plan does not support drafts, a normal pull request
+    /// titled `[WIP] …` is opened.
     pub draft: bool,
 }
 
@@ -38,15 +39,16 @@ pub struct PullRequest {
     pub number: IssueNo,
     pub url: String,
     pub draft: bool,
-    /// Whether the title marks it as work in progress because it cannot be a draft.
+    /// Whether the title marks the pull request as work in progress, because it could not be a draft.
     #[serde(default)]
     pub wip: bool,
     pub open: bool,
     pub merged: bool,
-    /// Commit that merged it.
+    /// Commit with which the pull request was merged.
     #[serde(default)]
     pub merge_commit: Option<Oid>,
-    /// Whether it can be merged; `None` until GitHub has computed it, which starts with the first request.
+    /// Whether the pull request can be merged. `None` until GitHub has computed this, which GitHub starts only when the
+    /// pull request is first requested.
     #[serde(default)]
     pub mergeable: Option<bool>,
     /// Target branch, which people may change.
@@ -54,7 +56,7 @@ pub struct PullRequest {
     pub base_branch: String,
     pub head_oid: Oid,
     pub head_branch: String,
-    /// Repository of the head branch; `None` if the fork was deleted.
+    /// Repository of the head branch; `None` if that fork was deleted.
     pub head_repo: Option<RepoId>,
 }
 
@@ -80,7 +82,7 @@ struct PullRequestResponse {
 struct PullRequestRef {
     r#ref: String,
     sha: Oid,
-    /// `null` if the fork was deleted.
+    /// Repository of the branch; `null` if the fork was deleted.
     repo: Option<PullRequestRefRepository>,
 }
 
@@ -115,13 +117,13 @@ pub struct LineComment {
     /// Id of the first comment in the thread.
     pub thread: u64,
     pub path: String,
-    /// `None` for a comment on the whole file.
+    /// Line that the comment refers to; `None` for a comment on the whole file.
     pub line: Option<u64>,
     pub body: String,
 }
 
-/// Returns the new file's line number of a diff hunk's last line, to which a review comment refers. GitHub does not
-/// always send that number itself.
+/// Returns the line number, in the new file, of the last line of a diff hunk. A review comment refers to that line, but
+/// GitHub does not always send its number.
 fn last_hunk_line(hunk: &str) -> Option<u64> {
     let (header, lines) = hunk.split_once('\n')?;
     let first: u64 = header.split_once('+')?.1.split([',', ' ']).next()?.parse().ok()?;
@@ -130,9 +132,9 @@ fn last_hunk_line(hunk: &str) -> Option<u64> {
 }
 
 impl GitHubRepo {
-    /// Returns the open pull request from `head` to `base` with this body; opens one if necessary. Always looks first,
-    /// since GitHub allows only one such pull request. Also accepts a pull request that we opened and people
-    /// retargeted.
+    /// Returns the open pull request from `head` to `base`, after updating its body if needed; opens one if none
+    /// exists. Always looks first, since GitHub allows only one such pull request. Also accepts a pull request that we
+    /// opened and whose base people changed.
     pub async fn ensure_pull(&self, spec: &PullRequestSpec) -> Result<PullRequest, GitHubApiError> {
         let about = format!("pull request from {}", spec.head);
         if let Some(found) = self.open_pull(spec).await? {
@@ -188,7 +190,7 @@ impl GitHubRepo {
             .into())
     }
 
-    /// Replaces the body, and the title if given.
+    /// Replaces the body of a pull request, and its title if one is given.
     pub async fn edit_pull(
         &self,
         number: IssueNo,
@@ -219,8 +221,8 @@ impl GitHubRepo {
             .into())
     }
 
-    /// Returns a pull request's first hundred commits with their messages, oldest first, in one call. This works for
-    /// closed and merged ones, and after the branch was deleted.
+    /// Returns the first hundred commits of a pull request with their messages, oldest first, in one call. This works
+    /// for closed and merged pull requests too, even after the branch was deleted.
     pub async fn commits_of_pull(&self, number: IssueNo) -> Result<Vec<(Oid, String)>, GitHubApiError> {
         #[derive(Deserialize)]
         struct PullCommitItem {
@@ -236,7 +238,7 @@ impl GitHubRepo {
         Ok(listed.into_iter().map(|listed| (listed.sha, listed.commit.message)).collect())
     }
 
-    /// Returns a review's comments on lines.
+    /// Returns the line comments of a review.
     pub async fn review_comments(
         &self,
         pull: IssueNo,
@@ -263,8 +265,9 @@ impl GitHubRepo {
         Ok(listed.into_iter().map(comment).collect())
     }
 
-    /// Replies in a thread of a pull request. With `interrupted`, an earlier attempt may have posted the reply, so it
-    /// is looked up first: twice, since a new reply may not show yet.
+    /// Replies in a review thread of a pull request. If `interrupted` is true, an earlier attempt may have posted the
+    /// reply. In that case, the reply is looked up twice, some time apart, before it is posted, because a new reply may
+    /// not be visible yet.
     pub async fn ensure_reply(
         &self,
         (pull, thread): (IssueNo, u64),
@@ -303,7 +306,7 @@ impl GitHubRepo {
         self.write(reply.body(json!({ "body": text }))).await.map(drop)
     }
 
-    /// Returns all pull requests from this branch, open or not.
+    /// Returns all pull requests from this branch, whether open or closed.
     pub async fn pulls_of_branch(&self, branch: &str) -> Result<Vec<PullRequest>, GitHubApiError> {
         let request = self.pulls_from_branch(branch).await?.query("state", "all");
         let found: Vec<PullRequestResponse> = self.list_all(request).await?;
@@ -312,7 +315,8 @@ impl GitHubRepo {
         Ok(found.into_iter().filter(|p| p.head.r#ref == branch && ours(p)).map(PullRequest::from).collect())
     }
 
-    /// Builds the request that lists a branch's pull requests. Its filter needs the owner's current name.
+    /// Builds the request that lists a branch's pull requests. The request's filter needs the current name of the
+    /// repository's owner.
     async fn pulls_from_branch(&self, branch: &str) -> Result<ApiRequest, GitHubApiError> {
         let owner = &self.verify_identity().await?.name.owner;
         Ok(self.request(&PULLS_LIST, &[]).query("head", format!("{owner}:{branch}")))

@@ -1,5 +1,5 @@
-//! A repository handle: the repository itself, its issues and labels. Comments, commits, pull requests and permissions
-//! are in their own files.
+//! Repository handle, with calls for the repository itself, its issues and its labels. Calls for comments, commits,
+//! pull requests and permissions are in their own files.
 
 use std::sync::{
     Arc,
@@ -28,9 +28,10 @@ use crate::{
     types::{Actor, Hash, InstallationId, IssueNo, RepoId, RepoName, Timestamp},
 };
 
-/// A handle for a repository, identified by id; `name` is used in routes. Cheap to create and clone.
+/// A handle for a repository. The repository is identified by its id; `name` is used in routes. Cheap to create and
+/// clone.
 ///
-/// Before the first write, the handle verifies that the name still belongs to that id.
+/// Before its first write, the handle verifies that the name still belongs to that id.
 #[derive(Debug, Clone)]
 pub struct GitHubRepo {
     github: GitHub,
@@ -39,18 +40,18 @@ pub struct GitHubRepo {
     name: RepoName,
     known: Arc<OnceCell<RepoInfo>>,
     counter: Option<ApiCallCounter>,
-    /// Priority for all writes of this handle. `None` means that each write has its default priority.
+    /// Priority of all writes of this handle. `None` means that each write uses its default priority.
     priority: Option<WritePriority>,
-    /// Whether GitHub redirected a call of this handle.
+    /// Whether GitHub redirected a call of this handle, because the name is outdated.
     redirected: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoInfo {
     pub id: RepoId,
-    /// GraphQL node id.
+    /// GraphQL node id of the repository.
     pub node: String,
-    /// Current name, which differs from the handle's after a rename.
+    /// Current name of the repository; differs from the handle's name after a rename.
     pub name: RepoName,
     pub default_branch: String,
     pub private: bool,
@@ -60,12 +61,12 @@ pub struct RepoInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
     pub number: IssueNo,
-    /// GraphQL node id.
+    /// GraphQL node id of the issue.
     pub node: String,
     pub title: String,
-    /// Empty if GitHub sends none.
+    /// Body of the issue; empty if GitHub sends none.
     pub body: String,
-    /// Hash of title and body as GitHub sent them.
+    /// Hash of the title and body as GitHub sent them.
     pub digest: Hash,
     pub state_open: bool,
     pub author: Actor,
@@ -83,7 +84,8 @@ struct RepositoryResponse {
     node_id: String,
     full_name: String,
     default_branch: String,
-    /// True if GitHub omits it, so that a private repository is never treated as public.
+    /// Whether the repository is private. True if GitHub omits the field, so that a private repository is never treated
+    /// as public.
     #[serde(default = "yes")]
     private: bool,
     #[serde(default)]
@@ -110,7 +112,7 @@ impl RepositoryResponse {
     }
 }
 
-/// A change of an issue's labels: one removed, one added, or one replaced by the other.
+/// A change of an issue's labels: one label is removed, one is added, or one replaces another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelChange<'a> {
     pub issue: IssueNo,
@@ -125,22 +127,22 @@ struct LabelNode {
     node_id: String,
 }
 
-/// State of a repository that GitHub does not show under its name.
+/// State of a repository that GitHub no longer finds under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RepositoryAvailability {
-    /// Still accessible, maybe under another name.
+    /// The repository is still accessible, possibly under another name.
     Available(RepoInfo),
-    /// Deleted or removed from the installation; GitHub does not distinguish these.
+    /// The repository was deleted or removed from the installation. GitHub does not distinguish these cases.
     Unreachable,
     Suspended,
     Uninstalled,
 }
 
-/// A label. Colour and description apply only when the label is created.
+/// A label. Its colour and description are used only when the label is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelSpec<'a> {
     pub name: &'a str,
-    /// Six hexadecimal digits without `#`.
+    /// Colour as six hexadecimal digits without `#`.
     pub color: &'a str,
     pub description: &'a str,
 }
@@ -151,18 +153,18 @@ impl GitHubRepo {
         Self { github, installation, id, name, known, counter: None, priority: None, redirected }
     }
 
-    /// Returns the same handle with a callback for each call.
+    /// Returns the same handle, which also calls `counter` for each API call.
     pub fn with_counter(self, counter: ApiCallCounter) -> Self {
         Self { counter: Some(counter), ..self }
     }
 
-    /// Returns the same handle with the highest priority for its writes, because a person can answer only after they
-    /// are posted.
+    /// Returns the same handle with the highest priority for its writes. Used for questions, because a person can
+    /// answer a question only after it is posted.
     pub fn with_question_priority(self) -> Self {
         Self { priority: Some(WritePriority::Question), ..self }
     }
 
-    /// Returns the same handle, whose writes get the priority of replies to a waiting person.
+    /// Returns the same handle with the priority of replies to a waiting person for its writes.
     pub fn with_reply_priority(self) -> Self {
         Self { priority: Some(WritePriority::Acknowledgement), ..self }
     }
@@ -183,12 +185,12 @@ impl GitHubRepo {
         self.installation
     }
 
-    /// Returns the App's bot account.
+    /// Returns the bot account of the App.
     pub async fn bot(&self) -> Result<Actor, GitHubApiError> {
         self.github.bot_for_installation(self.installation).await
     }
 
-    /// Returns whether GitHub redirected a call of this handle because the name is outdated.
+    /// Returns whether GitHub redirected a call of this handle because the repository's name is outdated.
     pub fn was_redirected(&self) -> bool {
         self.redirected.load(Ordering::Relaxed)
     }
@@ -197,7 +199,7 @@ impl GitHubRepo {
         ApiIdentity::Installation(self.installation)
     }
 
-    /// Builds a call in this repository; `rest` fills the route's placeholders after owner and name.
+    /// Builds a call in this repository. `rest` fills the placeholders of the route that follow owner and name.
     pub(super) fn request(&self, call: &'static GitHubEndpoint, rest: &[&str]) -> ApiRequest {
         let values: Vec<&str> = [self.name.owner.as_str(), self.name.name.as_str()]
             .into_iter()
@@ -211,8 +213,8 @@ impl GitHubRepo {
         ApiRequest::new(call, values).with_counter(self.counter.clone())
     }
 
-    /// Sends a request. Follows a redirect only if it leads to this repository under its new name; another one, such as
-    /// for a transferred issue, is an error.
+    /// Sends a request. Follows a redirect only if it leads to this repository under its new name. Any other redirect,
+    /// such as for a transferred issue, is an error.
     pub(super) async fn send(&self, request: ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         let api = self.github.api();
         match api.send(self.identity(), request.clone()).await {
@@ -224,7 +226,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Returns all items of a listing, with redirects as in [`send`](Self::send).
+    /// Returns all items of a listing. Redirects are handled as in [`send`](Self::send).
     pub(super) async fn list_all<T: DeserializeOwned>(
         &self,
         request: ApiRequest,
@@ -239,7 +241,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Returns the number of pages of a listing. If GitHub does not say, reads the listing to its end.
+    /// Returns the number of pages of a listing. If GitHub does not report it, reads all pages to count them.
     pub(super) async fn page_count(
         &self,
         first: &ApiResponse,
@@ -256,7 +258,8 @@ impl GitHubRepo {
         Ok(limits::GITHUB_PAGES)
     }
 
-    /// Returns the request's route under `/repositories/ID` if `location` is that route.
+    /// Returns the same route under `/repositories/ID` if `location`, the target of a redirect, is that route;
+    /// otherwise `None`.
     fn new_route(&self, request: &ApiRequest, location: &str) -> Option<String> {
         let old = format!("/repos/{}/{}", self.name.owner, self.name.name);
         let rest = request.route().strip_prefix(&old)?;
@@ -306,7 +309,7 @@ impl GitHubRepo {
         Ok(info)
     }
 
-    /// Returns the state of the repository after its name gave a 404.
+    /// Returns the state of the repository. Used after GitHub responded 404 to a call with the repository's name.
     pub async fn availability(&self) -> Result<RepositoryAvailability, GitHubApiError> {
         match self.github.installation(self.installation).await? {
             None => return Ok(RepositoryAvailability::Uninstalled),
@@ -326,14 +329,15 @@ impl GitHubRepo {
         }
     }
 
-    /// Clears the uncertainty about a write and passes `known` through.
+    /// Removes the record that says that this write is uncertain, and returns `known` unchanged.
     pub fn resolve_uncertain_write<T>(&self, about: &str, known: T) -> T {
         self.github.uncertain_writes().resolve(&format!("{} {about}", self.id));
         known
     }
 
-    /// Returns a temporary error while the refusal may only mean that GitHub's reads lag its writes, and the refusal
-    /// itself after [`limits::GITHUB_LAG`].
+    /// Returns the error to report for a refusal that GitHub's current state does not explain. Until
+    /// [`limits::GITHUB_LAG`] has passed, it is a temporary error, because GitHub's reads may lag its writes. After
+    /// that, it is the refusal itself.
     pub fn unless_reads_lag(&self, about: &str, refusal: GitHubApiError) -> GitHubApiError {
         let (doubts, now) = (self.github.uncertain_writes(), self.github.now());
         let about = format!("{} {about}", self.id);
@@ -350,7 +354,7 @@ impl GitHubRepo {
     /// Returns an issue.
     ///
     /// # Errors
-    /// [`GitHubApiError::Gone`] if it was deleted, [`GitHubApiError::Moved`] if it was transferred.
+    /// [`GitHubApiError::Gone`] if the issue was deleted, [`GitHubApiError::Moved`] if it was transferred.
     pub async fn issue(&self, number: IssueNo) -> Result<Issue, GitHubApiError> {
         #[derive(Deserialize)]
         struct IssueResponse {
@@ -401,15 +405,15 @@ impl GitHubRepo {
         })
     }
 
-    /// Adds a label to an issue and creates the label in the repository if needed.
+    /// Adds a label to an issue. Creates the label in the repository if it does not exist.
     pub async fn ensure_label(&self, issue: IssueNo, label: LabelSpec<'_>) -> Result<(), GitHubApiError> {
         self.define_label(label).await?;
         let add = self.request(&ADD_LABELS, &[&issue.to_string()]).body(json!({ "labels": [label.name] }));
         self.write(add.priority(WritePriority::StatusUpdate)).await.map(drop)
     }
 
-    /// Removes a label, if the issue has it, and adds another. Never writes the whole set of labels, since somebody may
-    /// be changing it at the same time.
+    /// Removes a label if the issue has it, and adds another one. Never replaces the whole set of labels, since
+    /// somebody may be changing it at the same time.
     pub async fn change_label(&self, change: &LabelChange<'_>) -> Result<(), GitHubApiError> {
         if let LabelChange { issue, remove: None, add: Some(on) } = *change {
             return self.ensure_label(issue, on).await;
@@ -431,8 +435,8 @@ impl GitHubRepo {
         }
     }
 
-    /// Returns the mutations for a label change. A label that the repository lacks needs no removal, because no issue
-    /// has it.
+    /// Returns the mutations for a label change. If the label to remove does not exist in the repository, no removal is
+    /// needed, because no issue can have it.
     pub(super) async fn label_mutations(
         &self,
         change: &LabelChange<'_>,
@@ -468,8 +472,8 @@ impl GitHubRepo {
         Ok(add.into_iter().chain(remove).collect())
     }
 
-    /// Checks the result of each label mutation. After a failure, drops the cached node ids. If removal by id failed,
-    /// removes the label by name, since someone may have recreated it.
+    /// Checks the result of each label mutation. After a failure, drops the cached node ids. If the removal by node id
+    /// failed, removes the label by name, because someone may have deleted and recreated the label.
     pub(super) async fn finish_label_change(
         &self,
         call: &GitHubEndpoint,
@@ -495,8 +499,8 @@ impl GitHubRepo {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Creates a label in the repository if needed and returns its node id. An existing label keeps its colour and
-    /// description.
+    /// Creates a label in the repository if it does not exist, and returns its node id. An existing label keeps its
+    /// colour and description.
     pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<String, GitHubApiError> {
         let LabelSpec { name, color, description } = label;
         if let Some(found) = self.fetch_label_id(name).await? {
@@ -530,7 +534,7 @@ impl GitHubRepo {
         label.node_id
     }
 
-    /// Returns the node id of a label, from the cache if it is younger than an hour.
+    /// Returns the node id of a label. The cached id is used if it is younger than an hour.
     async fn cached_label_id(&self, name: &str) -> Result<Option<String>, GitHubApiError> {
         match self.github.node_id(&self.label_key(name)) {
             Some(node) => Ok(Some(node)),
@@ -551,7 +555,7 @@ impl GitHubRepo {
         }
     }
 
-    /// Removes a label from an issue; succeeds if the issue does not have it.
+    /// Removes a label from an issue. Succeeds also if the issue does not have the label.
     pub async fn remove_label(&self, issue: IssueNo, name: &str) -> Result<(), GitHubApiError> {
         let remove =
             self.request(&REMOVE_LABEL, &[&issue.to_string(), name]).priority(WritePriority::Acknowledgement);
@@ -562,7 +566,7 @@ impl GitHubRepo {
     }
 }
 
-/// Parses a time in a response of `call`.
+/// Parses a time from the response to `call`.
 pub(super) fn parse_time(call: &GitHubEndpoint, text: &str) -> Result<Timestamp, GitHubApiError> {
     Timestamp::parse(text).map_err(|e| GitHubApiError::unexpected(&call.to_string(), e))
 }

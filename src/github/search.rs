@@ -1,4 +1,4 @@
-//! Search in public repositories, which belong to others.
+//! Search in other people's public repositories.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,29 +10,29 @@ use super::{
 };
 use crate::types::RepoName;
 
-/// Maximum characters kept of a repository's description.
+/// Maximum number of characters kept of a repository's description.
 const MAX_DESCRIPTION_CHARS: usize = 300;
 
-/// A public repository from a search. Its description is untrusted text.
+/// A public repository found by a search. Its description is untrusted text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublicRepository {
     pub name: RepoName,
     pub stars: u64,
-    /// SPDX id of the licence; `None` if GitHub does not recognise it.
+    /// SPDX id of the licence; `None` if GitHub does not recognise the licence.
     pub licence: Option<String>,
     pub about: String,
-    /// Homepage URL in the repository's settings.
+    /// Homepage URL from the repository's settings.
     #[serde(default)]
     pub homepage: Option<String>,
 }
 
 impl GitHubRepo {
     /// Returns public repositories that match all words and have at least `stars` stars, most stars first. The words
-    /// must be plain, since the search interprets some characters.
+    /// must not contain special characters, because the search would interpret them.
     ///
     /// # Errors
-    /// [`GitHubApiError::Transient`] also if GitHub stopped the search before it found anything, which does not mean
-    /// that nothing exists.
+    /// [`GitHubApiError::Transient`] also if GitHub stopped the search before it found anything. In that case, matching
+    /// repositories may still exist.
     pub async fn search_repositories(
         &self,
         words: &[String],
@@ -83,7 +83,8 @@ impl GitHubRepo {
         Ok(found.collect())
     }
 
-    /// Returns the paths of files in a public repository that match all of these plain words, best match first.
+    /// Returns the paths of files in a public repository that match all words, best match first. The words must not
+    /// contain special characters.
     ///
     /// # Errors
     /// [`GitHubApiError::Transient`] also if GitHub stopped the search before it found anything.
@@ -121,7 +122,8 @@ impl GitHubRepo {
         self.public_text(&README, &[&other.owner, &other.name]).await
     }
 
-    /// Returns a file of any public repository, as [`GitHubRepo::public_readme`] does.
+    /// Returns a file of any public repository, or `None` if GitHub does not send it as text; see
+    /// [`GitHubRepo::public_readme`].
     pub async fn public_file(&self, other: &RepoName, path: &str) -> Result<Option<String>, GitHubApiError> {
         self.public_text(&OTHERS_FILE, &[&other.owner, &other.name, path]).await
     }

@@ -1,4 +1,5 @@
-//! Signature check of webhooks, on the raw bytes before any parsing. `event` parses the payload; the inbox stores it.
+//! Signature check of webhooks. It is made on the raw bytes, before any parsing. The payload is parsed by `event` and
+//! stored by the inbox.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::{HeaderMap, StatusCode, header};
@@ -7,7 +8,8 @@ use sha2::Sha256;
 
 use crate::types::DeliveryId;
 
-/// Maximum length of a delivery id or event name; GitHub's have 36 and about 40 characters.
+/// Maximum number of characters of a delivery id, and of an event name. GitHub's ids have 36 characters and its event
+/// names up to about 40.
 const NAME_CHARS: usize = 128;
 
 /// Id and event name of a delivery with a valid signature.
@@ -17,7 +19,7 @@ pub struct VerifiedDelivery {
     pub event: String,
 }
 
-/// A refused request: the response status and one sentence that says what to do.
+/// Response to a refused request: its status and one sentence that says how to fix the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{sentence}")]
 pub struct WebhookRefusal {
@@ -29,7 +31,7 @@ fn refuse<T>(status: StatusCode, sentence: &'static str) -> Result<T, WebhookRef
     Err(WebhookRefusal { status, sentence })
 }
 
-/// Verifies a request against the secrets in use: one, or two during a rotation.
+/// Verifies a request against the webhook secrets in use: one secret, or two during a rotation.
 ///
 /// The signature is checked first, so that unsigned requests never reach the other checks.
 pub fn verify(
@@ -48,8 +50,8 @@ pub fn verify(
     Ok(VerifiedDelivery { id: DeliveryId(id), event })
 }
 
-/// Returns the digest in the signature header. It is checked before the body is read, so that an unsigned request is
-/// refused early.
+/// Returns the digest from the signature header. This function is called before the body is read, so that a request
+/// without a signature is refused early.
 pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
     let Some(signature) = headers.get("x-hub-signature-256") else {
         let sentence = if headers.contains_key("x-hub-signature") {
@@ -70,7 +72,7 @@ pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
     }
 }
 
-/// Returns the delivery id from its header, which the signature does not cover.
+/// Returns the delivery id from its header. The signature does not cover this header.
 pub fn delivery_id(headers: &HeaderMap) -> Option<String> {
     header_word(headers, "x-github-delivery")
 }
@@ -109,7 +111,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), WebhookRefusal> {
     refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, sentence)
 }
 
-/// Returns a header whose value is one word of visible ASCII.
+/// Returns the value of a header if the value is one word of visible ASCII.
 fn header_word(headers: &HeaderMap, header: &str) -> Option<String> {
     let value = headers.get(header)?.to_str().ok()?;
     let sound = (1..=NAME_CHARS).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_graphic());
@@ -120,7 +122,7 @@ fn header_word(headers: &HeaderMap, header: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// GitHub's published example: secret, body and digest.
+    /// Secret of the example that GitHub publishes together with its body and digest.
     const SECRET: &str = "It's a Secret to Everybody";
     const BODY: &[u8] = b"Hello, World!";
     const DIGEST: &str = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";

@@ -1,4 +1,4 @@
-//! Types shared by several of GitHub's responses, with only the fields that we read.
+//! Types that occur in several of GitHub's responses, with only the fields that we read.
 
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
@@ -9,7 +9,7 @@ use crate::{
     types::{Actor, UserId},
 };
 
-/// Account that GitHub shows instead of deleted ones.
+/// Account `ghost`, which GitHub shows in place of deleted accounts.
 const GHOST: UserId = UserId(10_137);
 
 #[derive(Debug, Clone, Deserialize)]
@@ -26,7 +26,7 @@ impl From<GitHubUser> for Actor {
     }
 }
 
-/// Returns the author, or `ghost` if the account was deleted, for which GitHub sends `null`.
+/// Returns the author. Returns `ghost` if GitHub sent `null` because the account was deleted.
 pub(crate) fn author_or_ghost(user: Option<GitHubUser>) -> Actor {
     user.map_or_else(ghost, Actor::from)
 }
@@ -35,7 +35,8 @@ pub(crate) fn ghost() -> Actor {
     Actor { id: GHOST, login: "ghost".into(), bot: false }
 }
 
-/// Returns JSON from GitHub with LF as the only line end. Browsers send CRLF, and other clients send any line end.
+/// Returns JSON from GitHub with all line ends in its strings converted to LF. Browsers send CRLF, and other clients
+/// may send any line end.
 pub(crate) fn with_unix_lines(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(unix_lines(text)),
@@ -45,7 +46,7 @@ pub(crate) fn with_unix_lines(value: Value) -> Value {
     }
 }
 
-/// A secret in a response, wrapped as soon as it is deserialized.
+/// A secret from a response. It is wrapped as soon as it is deserialized, so that it cannot be logged by accident.
 pub(crate) struct SecretField(pub(crate) SecretString);
 
 impl<'de> Deserialize<'de> for SecretField {

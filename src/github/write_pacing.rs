@@ -1,8 +1,8 @@
 //! Write pacer: a token bucket per installation with a priority queue.
 //!
-//! GitHub asks Apps to leave a second between writes. It punishes bursts with secondary limits, which block all calls.
-//! Gate writes go first, then acknowledgements of commands, and part of the bucket is reserved for both. Status updates
-//! go last. A rejection is sent only if nothing has to wait for it.
+//! GitHub asks Apps to wait a second between writes. It punishes bursts with secondary rate limits, which block all
+//! calls. Gate writes go first, then acknowledgements of commands; part of the bucket is reserved for these two. Status
+//! updates go last. A rejection (👎) is sent only if it need not wait.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,30 +19,31 @@ use crate::{
     types::{InstallationId, Timestamp},
 };
 
-/// Minimum time between writes that GitHub asks for. It also keeps us below the secondary limit of 80 new contents a
-/// minute. We do not enforce the limit of 500 an hour and wait only if GitHub reports it. A run creates few contents,
-/// and an installation rarely has a hundred runs an hour.
+/// Minimum time between two writes that GitHub asks for. This gap also keeps us below the secondary limit of 80 new
+/// contents per minute. The limit of 500 per hour is not enforced here; we wait only if GitHub reports it. A run
+/// creates few contents, and an installation rarely has a hundred runs per hour.
 const WRITE_GAP: Duration = Duration::from_secs(1);
 
-/// Bucket size: writes allowed at once after a quiet time, enough to start a run. The worst minute then has 65 writes,
-/// still below GitHub's limit of 80.
+/// Bucket size: maximum number of writes that may be sent at once after a quiet period, enough to start a run. At
+/// worst, 65 writes are sent in a minute, which is still below GitHub's limit of 80.
 const WRITES_AT_ONCE: u32 = 5;
 
-/// Part of the bucket reserved for gates and acknowledgements: the 👀 and the removal of the label.
+/// Number of writes in the bucket reserved for gates and acknowledgements, such as the 👀 reaction and the removal of
+/// the label.
 const WRITES_RESERVED: u32 = 2;
 
 /// Whether writes are paced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pacing {
-    /// At the rate that GitHub asks for.
+    /// Writes are sent at the rate that GitHub asks for.
     GitHub,
-    /// Without limit, for servers other than GitHub.
+    /// Writes are sent without a limit, for servers other than GitHub.
     Off,
 }
 
 impl Pacing {
-    /// Returns the pacing for an API. An API on this machine is a rehearsal without rate limits, so its pacing is
-    /// `Off`.
+    /// Returns the pacing for an API. For an API on this machine the pacing is `Off`, because it is a rehearsal server
+    /// without rate limits.
     pub fn for_api(api_url: &Url) -> Self {
         let here = match api_url.host() {
             Some(url::Host::Domain(name)) => name == "localhost",
@@ -54,27 +55,28 @@ impl Pacing {
     }
 }
 
-/// Purpose of a write, most urgent first.
+/// Purpose of a write, which determines its priority; most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WritePriority {
-    /// A gate's question and the writes it needs. A person cannot answer before these are written. A run has few such
-    /// writes, so other writes wait only briefly.
+    /// A gate's question and the writes that must precede it. A person cannot answer before these are written. A run
+    /// has few such writes, so they delay other writes only briefly.
     Question,
-    /// A response to a waiting person: the 👀, the removal of their label, an answer they asked for.
+    /// A reply to a waiting person: the 👀 reaction, the removal of the person's label, or an answer that the person
+    /// asked for.
     Acknowledgement,
     /// A new comment.
     NewComment,
-    /// Branches, commits and pull requests, to which a later comment will refer.
+    /// A write of branches, commits or pull requests, to which a later comment will refer.
     Work,
-    /// Status edits and state labels, which later ones supersede.
+    /// A status edit or state label, which the next one will replace.
     StatusUpdate,
-    /// A thumbs down. Anyone can cause any number of them, so this write never waits: it is dropped if it cannot be
-    /// sent at once.
+    /// A 👎 reaction. Anyone can cause any number of these, so the write never waits: it is dropped if it cannot be sent
+    /// at once.
     Rejection,
 }
 
 impl WritePriority {
-    /// Returns the level that must remain in the bucket after this write, for more urgent writes.
+    /// Returns the bucket level that must remain after this write, so that more urgent writes can still be sent.
     fn reserve_left(self) -> Duration {
         if self <= Self::Acknowledgement { Duration::ZERO } else { WRITE_GAP * WRITES_RESERVED }
     }
@@ -85,7 +87,7 @@ pub(crate) struct WritePacer {
     pacing: Pacing,
     clock: SharedClock,
     buckets: Mutex<HashMap<InstallationId, Arc<WriteBucket>>>,
-    /// Store that knows the other processes of the same App, if any.
+    /// Store that knows the other processes of the same App; unset if the process has no such store.
     store: OnceLock<Arc<Store>>,
 }
 
@@ -94,17 +96,20 @@ impl WritePacer {
         Self { pacing, clock, buckets: Mutex::default(), store: OnceLock::new() }
     }
 
-    /// Shares the pace with the store's other processes from now on, and limits writes to the store's lease.
+    /// From now on, shares the write rate with the store's other processes, and limits the duration of writes to the
+    /// time left on the store's lease.
     pub(crate) fn share_with(&self, store: Arc<Store>) {
         let _ = self.store.set(store);
     }
 
-    /// Returns the time left on the lease, after which another node may take over the run. `None` means no limit.
+    /// Returns the time left on the lease, after which another node may take over the run. `None` means that writes
+    /// have no time limit.
     pub(crate) fn longest_write(&self) -> Option<Duration> {
         self.store.get().and_then(|store| store.lease_left())
     }
 
-    /// Publishes GitHub's limit to the store's other processes in the background; see [`Store::publish_rate_limit`].
+    /// Publishes a rate limit that GitHub reported to the store's other processes, in the background; see
+    /// [`Store::publish_rate_limit`].
     pub(crate) fn publish_limit(&self, installation: InstallationId, search: bool, until: Timestamp) {
         let Some(store) = self.store.get().cloned() else { return };
         tokio::spawn(async move {
@@ -114,13 +119,13 @@ impl WritePacer {
         });
     }
 
-    /// Returns the end of the rate limit that other processes published; see [`Store::rate_limited_until`].
+    /// Returns the end of the rate limit that another process published; see [`Store::rate_limited_until`].
     pub(crate) fn shared_limit(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
         self.store.get()?.rate_limited_until(installation, search)
     }
 
-    /// Waits until the write may be sent. Returns false only for a rejection that would have to wait. Dropping the
-    /// future removes the write from the queue.
+    /// Waits until the write may be sent and returns true. Returns false only for a rejection that would have to wait.
+    /// Dropping the future removes the write from the queue.
     pub(crate) async fn wait_for_turn(&self, installation: InstallationId, priority: WritePriority) -> bool {
         if self.pacing == Pacing::Off {
             return true;
@@ -135,20 +140,20 @@ impl WritePacer {
     }
 }
 
-/// Queue position: priority, then arrival number.
+/// Rank of a write in the queue: its priority, then its arrival number.
 type WriteRank = (WritePriority, u64);
 
 struct WriteBucket {
     queue: Mutex<WriteQueue>,
-    /// Notified when a write arrives, leaves or is admitted, so that the first in the queue checks again.
+    /// Notified when a write arrives, leaves or is admitted, so that the first write in the queue checks again.
     changed: Notify,
 }
 
 struct WriteQueue {
     waiting: BTreeSet<WriteRank>,
-    /// Next arrival number.
+    /// Arrival number of the next write.
     next: u64,
-    /// Level of the bucket, as the time it takes to fill that far.
+    /// Level of the bucket, expressed as the time needed to fill an empty bucket to this level.
     level: Duration,
     /// Time at which `level` was computed.
     at: Timestamp,
@@ -157,9 +162,9 @@ struct WriteQueue {
 /// The queue's decision for a waiting write.
 enum WriteAdmission {
     Admitted,
-    /// First in the queue, but the bucket is too empty; wait this long.
+    /// The write is first in the queue, but the bucket is too empty. Contains the time to wait.
     WaitFor(Duration),
-    /// Other writes are ahead in the queue.
+    /// Other writes are ahead of this write in the queue.
     Queued,
 }
 
@@ -170,7 +175,8 @@ impl WriteBucket {
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
 
-    /// Waits for a turn. `sharers` processes share the rate, so this process uses an equal part of it.
+    /// Waits until the write may be sent; returns false only for a rejection that would have to wait. `sharers`
+    /// processes share the rate, and this process uses an equal part of it.
     async fn wait_for_turn(&self, clock: &dyn Clock, priority: WritePriority, sharers: u32) -> bool {
         let ticket = WriteTicket::take(self, priority);
         loop {
@@ -215,7 +221,7 @@ impl WriteQueue {
     }
 }
 
-/// An entry in the queue, removed on drop.
+/// A write's entry in the queue; removed from the queue on drop.
 struct WriteTicket<'a> {
     bucket: &'a WriteBucket,
     rank: WriteRank,

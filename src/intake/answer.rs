@@ -12,19 +12,20 @@ use crate::{
 
 /// Reply to one command.
 pub(super) enum CommandReply {
-    /// Nothing is posted; the text goes to the log.
+    /// Nothing is posted. The text goes to the log.
     Note(String),
     /// A reply to post. All replies of one delivery go into one comment.
     Comment(OutboundBody),
-    /// A reply to `/help`, `/status` or `/cost`, kept in the thread's one comment for such replies.
+    /// A reply to `/help`, `/status` or `/cost`. All such replies share one comment in the thread, which is updated.
     SharedComment(OutboundBody),
-    /// The person lacks permission. Answered with 👎 only: a comment would send mail to everybody on the thread.
+    /// The person lacks permission. The only response is a 👎 reaction, because a comment would send mail to everybody
+    /// on the thread.
     Refusal(String),
 }
 
 impl Intake {
-    /// Sends an answer to the engine and returns the reply to the person. If no run is live, the answer may be meant
-    /// for the run that `ended`.
+    /// Sends a gate answer to the engine and returns the reply to the person. If no run is live, the answer may be
+    /// meant for the run that `ended`.
     pub(super) async fn send_answer(
         &self,
         taken: &ClaimedDelivery,
@@ -87,7 +88,7 @@ impl Intake {
         ))
     }
 
-    /// Returns the reply for a command that no open gate accepts.
+    /// Returns the reply to a command that no open gate accepts.
     pub(super) fn no_gate_reply(&self, verb: Verb, runs: &[RunView]) -> OutboundBody {
         if runs.iter().any(waits_for_merge) && runs.iter().filter(|run| run.gate.is_some()).count() == 1 {
             return messages::waits_for_merge_reply(verb.as_str());
@@ -102,7 +103,7 @@ impl Intake {
         )
     }
 
-    /// Posts all replies of a delivery as one comment on the thread `asked`, about the run on `issue`.
+    /// Posts all replies of a delivery as one comment on the thread `asked`. The comment is about the run on `issue`.
     pub(super) async fn post_reply(
         &self,
         taken: &ClaimedDelivery,
@@ -123,7 +124,7 @@ impl Intake {
     }
 }
 
-/// Like [`none_if_refused`], but "not found" stays an error: a fresh issue or comment may not be visible yet, so the
+/// Like [`none_if_refused`], but "not found" stays an error. A new issue or comment may not be visible yet, so the
 /// delivery is postponed.
 pub(super) fn tolerate_refusal<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     match done {
@@ -132,8 +133,8 @@ pub(super) fn tolerate_refusal<T>(done: Result<T, GitHubApiError>) -> Result<Opt
     }
 }
 
-/// Returns the thread to reply on: the pull request where the question was asked, or the issue if that pull request is
-/// locked.
+/// Returns the thread to reply on. This is the pull request where the question was asked, or the issue if that pull
+/// request is locked.
 pub(super) async fn unlocked_thread(
     repo: &GitHubRepo,
     asked: IssueNo,
@@ -142,7 +143,7 @@ pub(super) async fn unlocked_thread(
     Ok(if asked != issue && repo.issue(asked).await?.locked { issue } else { asked })
 }
 
-/// Whether any of these runs has changed its gate or step since `then`, so that a late answer may be meant for an
+/// Whether any of these runs has changed its gate or step since `then`. In that case, a late answer may be meant for an
 /// earlier gate. Fails with `Opening` while a gate is about to open, because the result is not known yet.
 pub(super) fn has_moved_on<'r>(
     runs: impl IntoIterator<Item = &'r RunView>,
@@ -162,8 +163,8 @@ pub(super) fn has_moved_on<'r>(
     Ok(false)
 }
 
-/// Whether this answer fits the run's open gate. Also true if the run has no open gate, since the answer may be meant
-/// for an earlier gate.
+/// Whether this answer fits the run's open gate. Also true if the run has no open gate, because the answer may then be
+/// meant for an earlier gate.
 fn is_answer_to(answer: &GateAnswer, run: &RunView) -> bool {
     run.gate.as_ref().is_none_or(|gate| {
         gate.spec.verbs.iter().any(|(verb, _)| *verb == answer.verb)
@@ -171,7 +172,7 @@ fn is_answer_to(answer: &GateAnswer, run: &RunView) -> bool {
     })
 }
 
-/// Returns the line to paste to give the same answer to this gate.
+/// Returns the command line that a person can paste to give the same answer to this gate.
 pub(super) fn approve_line(gate: &GateRow, verb: Verb, text: &str) -> ApproveLine {
     let other = (verb != Verb::Approve).then(|| (verb, text.to_owned()));
     ApproveLine {
@@ -194,7 +195,7 @@ mod tests {
         Actor { id: UserId(1), login: "ada".into(), bot: false }
     }
 
-    /// A run saved at time 100; its gate, if any, was shown at the same time.
+    /// Returns a run saved at time 100. Its gate, if it has one, was shown at the same time.
     fn run(status: RunViewStatus, opening: bool, stage: Option<&str>) -> RunView {
         let (at, repo, issue) = (Timestamp(100), RepoId(1), IssueNo(2));
         let gate = |stage: &str| GateRow {

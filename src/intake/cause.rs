@@ -1,14 +1,14 @@
-//! Cause of an engine request, named so that the same cause is recognised again.
+//! Causes of engine requests, named so that a repeated cause is recognised.
 //!
-//! GitHub may deliver one comment twice: from two hooks, or once lost and later found in the delivery log. So a cause
-//! is named by its GitHub id if it has one, and otherwise by its delivery.
+//! GitHub may deliver one comment twice: through two hooks, or because a lost delivery was later found in the delivery
+//! log. So the name of a cause contains its GitHub id if it has one, and otherwise its delivery id.
 
 use crate::{
     store::ClaimedDelivery,
     types::{Actor, Cause, CommentId, IssueNo, RepoId, Timestamp},
 };
 
-/// Cause of a comment. The causes of its commands are the [`nth`] causes of this one.
+/// Returns the cause for a comment. Each command in the comment gets an [`nth`] cause of this one.
 pub(super) fn comment(id: CommentId) -> Cause {
     Cause(format!("comment-{id}"))
 }
@@ -17,19 +17,19 @@ pub(super) fn review(id: u64) -> Cause {
     Cause(format!("review-{id}"))
 }
 
-/// Cause of a label event. GitHub omits the event's id from the payload, so the cause contains repository, issue,
-/// label, person and time. The time has whole seconds, in which one person may label issues of the same number in
-/// several repositories.
+/// Returns the cause for a label event. GitHub omits the event's id from the payload, so the cause contains repository,
+/// issue, label, person and time. The repository is needed because the time has whole seconds: within one second, a
+/// person may label issues with the same number in several repositories.
 pub(super) fn label(repo: RepoId, issue: IssueNo, label: &str, by: &Actor, at: Timestamp) -> Cause {
     Cause(format!("label-{repo}-{issue}-{label}-{}-{}", by.id, at.0))
 }
 
-/// Cause of an event without an id of its own.
+/// Returns the cause for an event without an id of its own.
 pub(super) fn delivery(taken: &ClaimedDelivery) -> Cause {
     Cause(taken.id.0.clone())
 }
 
-/// Cause of the `index`-th request from one cause.
+/// Returns the cause for the `index`-th request that results from `cause`.
 pub(super) fn nth(cause: &Cause, index: u64) -> Cause {
     Cause(format!("{cause}.{index}"))
 }

@@ -1,8 +1,8 @@
 //! CI results for pushed commits, and requests to re-run our check.
 //!
-//! A re-run depends on the check's run: a halted run is retried, as by `/retry`. For any other run the check is posted
-//! again unchanged, because GitHub shows its suite as unfinished until we write. A re-run request has no comment, so we
-//! do not react with 👀 or 👎.
+//! The effect of a re-run request depends on the run that the check belongs to. A halted run is retried, as by
+//! `/retry`. For any other run, the check is posted again unchanged, because GitHub shows the check suite as unfinished
+//! until we write. We do not react to a re-run request with 👀 or 👎, because it has no comment.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, cause,
@@ -22,8 +22,8 @@ use crate::{
 };
 
 impl Intake {
-    /// Handles a CI result: wakes the run that last pushed this commit. The run reads the results from GitHub, so the
-    /// event's sender need not be trusted.
+    /// Handles a CI result by waking the run that last pushed this commit. The run reads the results from GitHub, so
+    /// the event's sender need not be trusted.
     pub(super) async fn handle_ci(&self, taken: &ClaimedDelivery, e: &CiEvent) -> DeliveryResult {
         let issue = e.branches.iter().find_map(|branch| IssueNo::from_branch(branch));
         let elsewhere = e.head_repo.is_some_and(|repo| repo != e.repo.id);
@@ -40,7 +40,7 @@ impl Intake {
         self.wake_merge_watches(taken, &e.repo, issue).await
     }
 
-    /// Wakes the runs that wait for the merge of the issue's pull request, after an event on that pull request.
+    /// Wakes the runs that wait for the merge of the issue's pull request. Called after an event on that pull request.
     pub(super) async fn wake_merge_watches(
         &self,
         taken: &ClaimedDelivery,

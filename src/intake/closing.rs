@@ -1,7 +1,8 @@
-//! Closing stops work: a closed issue stops all its runs, and a closed pull request stops the run that shows it.
+//! Closing stops work. Closing an issue stops all its runs; closing a pull request stops the run that presents it.
 //!
-//! We trust a timely event without a read, because GitHub's reads lag its webhooks. A late event (found in the log, or
-//! redelivered by someone) may be outdated, so we ask GitHub.
+//! An event that arrives in time is trusted without a read, because GitHub's reads lag its webhooks. An event that
+//! arrives late (found in the delivery log, or redelivered by someone) may be outdated, so GitHub is asked for the
+//! current state.
 
 use super::{
     DeliveryNote, DeliveryResult, GITHUB_LAG, Intake, IntakeError, cause,
@@ -72,7 +73,7 @@ impl Intake {
         Ok(stop_note(stopped, why))
     }
 
-    /// Stops all work on an issue.
+    /// Stops all runs on an issue.
     pub(super) async fn stop_runs(
         &self,
         taken: &ClaimedDelivery,
@@ -102,7 +103,7 @@ impl Intake {
         taken.swept || self.github_now().since(at) > GITHUB_LAG
     }
 
-    /// Whether the issue is open; a deleted or moved issue is not.
+    /// Whether the issue is open. False for a deleted or moved issue.
     async fn is_open(&self, at: &IssueRef<'_>) -> Result<bool, IntakeError> {
         match self.repo(at).issue(at.issue).await {
             Ok(issue) => Ok(issue.state_open),
@@ -111,22 +112,22 @@ impl Intake {
         }
     }
 
-    /// Whether the last commit of our runs on the issue is on this branch.
+    /// Whether the most recent commit of our runs on the issue is on this branch.
     async fn is_current_branch(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
         let Some(db) = self.store.existing_repository_database(at.repo.id).await? else { return Ok(false) };
         Ok(db.commits_of_issue(at.issue).await?.last().is_some_and(|row| row.branch == branch))
     }
 
-    /// Whether the branch has an open pull request: reopened, or a newer one.
+    /// Whether the branch has an open pull request, either a reopened one or a newer one.
     async fn has_open_pull(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
         Ok(self.repo(at).pulls_of_branch(branch).await?.iter().any(|pull| pull.open))
     }
 }
 
-/// Whether closing this pull request affects the run: the run opened it, shows it at a gate, or may push code to it.
-/// Merging only the documents does not stop a run that pushes code. A run that started after the closing, or that does
-/// not show the pull request yet, is not affected. If its pull request is closed between two gates, the run notices
-/// before its next stage.
+/// Whether closing this pull request affects the run: the run opened it, presents it at a gate, or may push code to it.
+/// A run that started after the closing, or that has not presented the pull request yet, is not affected. Merging a
+/// documents-only pull request does not stop a run that goes on to push code. If the pull request is closed between two
+/// gates, the run notices before its next stage.
 fn shows_pull_request(run: &RunView, opened_at: Timestamp, closed_at: Timestamp, pushes: bool) -> bool {
     let began = run.trigger.at; // by GitHub's clock, like the other times
     let at_a_gate = run.gate.is_some() || run.shows_unopened_gate;

@@ -1,4 +1,4 @@
-//! Commands in comments: parse, check permission, execute, reply.
+//! Handles commands in comments: parses them, checks permissions, executes them and replies.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, IntakeError,
@@ -22,7 +22,7 @@ use crate::{
     types::{Actor, Cause, IssueNo, RepoId, Role, RunId, Timestamp, Verb},
 };
 
-/// Maximum commands executed per comment; nobody needs more at once.
+/// Maximum number of commands executed per comment. Nobody needs more at once.
 const COMMANDS_PER_COMMENT: usize = 5;
 
 /// Context needed to execute the commands of one comment.
@@ -32,25 +32,25 @@ pub(super) struct CommentContext<'a> {
     pub(super) event: &'a CommentEvent,
     pub(super) at: IssueRef<'a>,
     repo: GitHubRepo,
-    /// The sender's role here, read from GitHub now.
+    /// Current role of the sender in this repository, just read from GitHub.
     pub(super) role: Role,
     /// Live runs on this issue.
     pub(super) live: Vec<RunView>,
-    /// All runs on the issue if the comment arrived late, otherwise empty. A later run may have made a start in the
-    /// comment obsolete.
+    /// All runs on the issue if the comment arrived late, otherwise empty. A later run may have made a start command in
+    /// the comment obsolete.
     earlier_runs: Vec<RunView>,
-    /// The newest run if it has ended. It is looked up only if a command may mean it: one of [`may_mean_ended_run`] or
-    /// a pasted approval line.
+    /// The newest run, if it has ended. Looked up only if a command could refer to it: a command for which
+    /// [`may_mean_ended_run`] is true, or a pasted approval line.
     pub(super) ended: Option<RunView>,
 }
 
 impl CommentContext<'_> {
-    /// Comment that gets the 👀 reaction.
+    /// Returns the comment that gets the 👀 reaction.
     fn reaction_target(&self) -> ReactionTarget {
         ReactionTarget::Comment(self.event.comment)
     }
 
-    /// Returns the trigger of a run that this comment asks to start.
+    /// Returns the trigger for a run that this comment asks to start.
     pub(super) fn trigger(&self, command: &str, args: &str, cause: Cause) -> RunTrigger {
         RunTrigger {
             command: command.to_owned(),
@@ -67,7 +67,8 @@ impl CommentContext<'_> {
         }
     }
 
-    /// Whether a run of this workflow with another cause was active here after the comment was written.
+    /// Whether a run of this workflow with another cause was active on the issue after the comment was written. False
+    /// if a run with this cause exists.
     fn is_overtaken(&self, workflow: &str, cause: &Cause) -> bool {
         let runs = || self.earlier_runs.iter().filter(|run| run.workflow == workflow);
         let since = |run: &RunView| run.started_at.max(run.updated_at) >= self.event.created_at;
@@ -118,8 +119,8 @@ impl Intake {
         self.handle_commands(&said, &found).await
     }
 
-    /// Returns the length of the comment's text above the part that quotes our comments; the whole length if no command
-    /// can come from a quote.
+    /// Returns the length of the comment's text above the part that quotes our comments. Returns the whole length if
+    /// none of the commands can come from a quote.
     async fn length_above_quote(
         &self,
         said: &CommentContext<'_>,
@@ -148,7 +149,7 @@ impl Intake {
         Ok(messages::email_command_reply(verb, comment.as_ref().map(|(comment, _)| comment.url.as_str())))
     }
 
-    /// Executes the permitted commands in order, then posts all replies in one comment.
+    /// Executes the permitted commands in order, then posts all replies as one comment.
     async fn handle_commands(
         &self,
         said: &CommentContext<'_>,
@@ -194,8 +195,8 @@ impl Intake {
         Ok(DeliveryNote::Done(notes.join("; ")))
     }
 
-    /// Loads the issue, its live runs and the sender's role. Returns `None` if the comment's commands do not address us
-    /// and no run here can take them.
+    /// Loads the issue, its live runs and the sender's role. Returns `None` if no command in the comment is addressed
+    /// to us and no run on the issue can accept one.
     async fn load_comment_context<'a>(
         &self,
         taken: &'a ClaimedDelivery,
@@ -247,8 +248,8 @@ impl Intake {
         Ok(Some(CommentContext { taken, cause, event: e, at, repo, role, live, earlier_runs: known, ended }))
     }
 
-    /// Returns the newest run of the issue if it has ended or cannot be read. Ignores a run that started after a late
-    /// comment was written.
+    /// Returns the newest run of the issue if it has ended or cannot be read. Returns `None` if that run started after
+    /// the comment was written, which happens if the comment arrived late.
     pub(super) async fn newest_ended_run(
         &self,
         (repo, issue): (RepoId, IssueNo),
@@ -304,7 +305,8 @@ impl Intake {
         Ok(retried)
     }
 
-    /// Reports the cost of the work on this issue. Refuses in a public repository unless the settings allow it.
+    /// Reports the cost of the work on this issue. Refuses in a public repository unless the settings allow the report
+    /// there.
     async fn cost_reply(&self, said: &CommentContext<'_>) -> Result<CommandReply, IntakeError> {
         if !self.shows_cost_on_public && !said.repo.info().await?.private {
             return Ok(CommandReply::SharedComment(messages::costs_hidden_reply()));
@@ -320,8 +322,8 @@ impl Intake {
         Ok(CommandReply::SharedComment(messages::costs_table(&by_run, &by_model, &all)))
     }
 
-    /// Executes a command if permitted, and only then reacts with 👀. So a command that is postponed until a gate opens
-    /// gets no 👀 yet, and no command waits for the reaction in the write queue.
+    /// Executes a command if it is permitted, and only then reacts with 👀. So a command that is postponed until a gate
+    /// opens gets no 👀 yet, and no command has to wait until the reaction leaves the write queue.
     async fn execute_command(
         &self,
         said: &CommentContext<'_>,
@@ -426,7 +428,7 @@ impl Intake {
         }
     }
 
-    /// Returns the reply to a request in free words if no model is called for it.
+    /// Returns the reply to a free-text request if no model is called for the request; otherwise `None`.
     fn refuse_request(
         &self,
         said: &CommentContext<'_>,
@@ -459,7 +461,8 @@ impl Intake {
         .collect()
     }
 
-    /// Updates the thread's one comment for `/help`, `/status` and `/cost`, which keeps the latest answer to each.
+    /// Updates the thread's shared comment for `/help`, `/status` and `/cost`. The comment keeps the latest answer to
+    /// each of these commands.
     async fn update_answers_comment(
         &self,
         said: &CommentContext<'_>,
@@ -565,8 +568,8 @@ impl Intake {
         self.send_answer(said.taken, (said.at.repo.id, said.at.issue), answer, said.ended.as_ref()).await
     }
 
-    /// Returns the reply to a mistyped command. Corrects the command only if a gate is open or we were addressed by
-    /// name, and only for people who may use the right command.
+    /// Returns the reply to a mistyped command. The reply contains a correction only if two conditions are met: a gate
+    /// is open or the bot was addressed by name, and the person may use the correct command.
     fn correct_mistake(&self, said: &CommentContext<'_>, mistake: &CommandMistake) -> CommandReply {
         let open = said.live.iter().any(|run| run.gate.is_some());
         let (least, body) = match mistake {
@@ -610,13 +613,14 @@ impl Intake {
     }
 }
 
-/// Whether `/retry` can answer the run's open or opening gate.
+/// Whether `/retry` is a valid answer to the run's open gate. Also true while a gate of the run is about to open.
 fn takes_retry(run: &RunView) -> bool {
     run.shows_unopened_gate
         || run.gate.as_ref().is_some_and(|gate| gate.spec.verbs.iter().any(|(verb, _)| *verb == Verb::Retry))
 }
 
-/// Returns the stage named by a `/retry`, or by a `/revise` if several gates are open, and the text after the stage.
+/// Splits the arguments into the stage that they name and the text after it. Applies only to `/retry`, and to `/revise`
+/// if several gates are open. Returns `None` in all other cases, and if the named stage has no open gate.
 fn split_stage(said: &CommentContext<'_>, verb: Verb, command: &CommentCommand) -> Option<(String, String)> {
     let gates: Vec<_> = said.live.iter().filter_map(|run| run.gate.as_ref()).collect();
     if verb != Verb::Retry && (verb != Verb::Revise || gates.len() < 2) {
@@ -627,25 +631,25 @@ fn split_stage(said: &CommentContext<'_>, verb: Verb, command: &CommentCommand) 
     named.then(|| (stage.to_owned(), text.trim().to_owned()))
 }
 
-/// Returns the role that a command needs. Without a live run it is at least Triage: otherwise the public could make us
+/// Returns the role that a command requires. Without a live run, it is at least Triage; otherwise anybody could make us
 /// write on any issue.
 fn needed_role(row: &CommandSpec, live: &[RunView]) -> Role {
     if live.is_empty() { row.role.max(Role::Triage) } else { row.role }
 }
 
-/// Whether the command is a pasted approval line with a hash. No other bot uses such a line, so we answer it even if no
+/// Whether the command is a pasted approval line with a hash. No other bot uses such a line, so we reply even if no
 /// gate is open.
 fn is_pasted_line(command: &CommentCommand) -> bool {
     command.spec.kind == CommandKind::Common(Verb::Approve)
         && ApproveArguments::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
 }
 
-/// Whether the command can be about a run that has ended.
+/// Whether a command with this verb can refer to a run that has ended.
 fn may_mean_ended_run(verb: Verb) -> bool {
     matches!(verb, Verb::Retry | Verb::Restart | Verb::Revise | Verb::Status | Verb::Cost)
 }
 
-/// Whether the verb is an answer that only a gate accepts.
+/// Whether the verb is an answer to a gate and has no other use.
 fn answers_gate(verb: Verb) -> bool {
     matches!(verb, Verb::Approve | Verb::Revise | Verb::Override | Verb::Answer | Verb::Budget)
 }
@@ -657,7 +661,7 @@ pub(super) fn applies_to_ended_run(verb: Verb, ended: Option<&RunView>) -> bool 
     })
 }
 
-/// Marker of the comment with the answers to `/help`, `/status` and `/cost`.
+/// Marker of the shared comment with the answers to `/help`, `/status` and `/cost`.
 const ANSWERS: &str = "answers";
 
 fn run_status_row(run: &RunView, pauses: &[ActivePause]) -> messages::RunStatusRow {

@@ -1,4 +1,5 @@
-//! Workers that process the inbox: several lanes in parallel in the server, one delivery at a time in tests.
+//! Workers that process the inbox. The server processes several lanes in parallel; tests process one delivery at a
+//! time.
 
 use std::{mem, sync::PoisonError, time::Duration};
 
@@ -12,15 +13,16 @@ use crate::{
     types::{DeliveryId, RepoId},
 };
 
-/// Maximum lanes processed in parallel. A lane mostly waits for GitHub, so several can run at once.
+/// Maximum number of lanes processed in parallel. A lane spends most of its time waiting for GitHub, so several can run
+/// at once.
 const LANES: usize = 8;
 
-/// Time for which a delivery that makes us panic is retried. The pauses between retries grow, and other deliveries do
-/// not wait for it.
+/// Time for which a delivery is retried if processing it panics. The pauses between retries grow, and other deliveries
+/// do not have to wait.
 const PANIC_AGE: Duration = Duration::from_secs(600);
 
 impl Intake {
-    /// Processes every ready delivery, oldest first and one at a time; returns their number.
+    /// Processes all ready deliveries, oldest first and one at a time. Returns the number of processed deliveries.
     pub async fn drain_inbox(&self) -> Result<usize, StoreError> {
         let stop = CancellationToken::new();
         self.try_pause_notices().await;
@@ -33,7 +35,8 @@ impl Intake {
         }
     }
 
-    /// Runs until stopped. Deliveries that are acknowledged but not processed by then wait for the next start.
+    /// Processes deliveries until `stop` is cancelled. Deliveries that are acknowledged but not processed by then stay
+    /// in the inbox until the next start.
     pub async fn run(&self, stop: CancellationToken) {
         tokio::join!(self.run_lanes(&stop), self.run_cleanup(&stop), self.run_pause_notices(&stop));
     }
@@ -112,8 +115,8 @@ impl Intake {
         }
     }
 
-    /// Processes the deliveries of one lane in order. After a postponed delivery that holds the lane, releases the
-    /// remaining ones unprocessed.
+    /// Processes the deliveries of one lane in order. If a delivery is postponed and blocks the lane, releases the
+    /// remaining deliveries unprocessed.
     async fn work_lane(
         &self,
         lane: Vec<ClaimedDelivery>,

@@ -1,5 +1,5 @@
-//! Handles edits and deletions of our gate comments by others. A gate comment's text decides what people approve, so
-//! the run restores it. From then on, an `/approve` without a hash is not accepted at that gate.
+//! Handles edits and deletions of our gate comments by other people. People base their approval on a gate comment's
+//! text, so the run restores that text. From then on, that gate no longer accepts an `/approve` without a hash.
 
 use super::{DeliveryNote, DeliveryResult, Intake, IntakeError, cause, events::IssueRef};
 use crate::{

@@ -135,7 +135,7 @@ impl Intake {
         Ok(DeliveryNote::Done(note))
     }
 
-    /// Returns a reply if a limit keeps this person from starting another run today.
+    /// Returns a reply if a daily limit prevents this person from starting another run today; otherwise `None`.
     pub(super) async fn check_person_limits(
         &self,
         trigger: &RunTrigger,
@@ -184,7 +184,7 @@ impl Intake {
         })
     }
 
-    /// Returns the issue that one of our pull requests belongs to.
+    /// Returns the issue to which this pull request of ours belongs; `None` if it belongs to no issue.
     pub(crate) async fn issue_of_pull(&self, at: &IssueRef<'_>) -> Result<Option<IssueNo>, IntakeError> {
         let pull = self.repo(at).pull(at.issue).await?;
         Ok(IssueNo::from_branch(&pull.head_branch).filter(|_| pull.head_repo == Some(at.repo.id)))
@@ -195,10 +195,10 @@ impl Intake {
     }
 }
 
-/// Note of a delivery whose event another delivery already reported.
+/// Log note for a delivery whose event was already reported by another delivery.
 pub(crate) const DUPLICATE_NOTE: &str = "another delivery told of it";
 
-/// Note of a late delivery whose event no longer holds.
+/// Log note for a late delivery whose event no longer matches GitHub's current state.
 pub(crate) const LATE_NOTE: &str = "came late: it holds no longer";
 
 /// The issue or pull request of an event.
@@ -208,7 +208,7 @@ pub struct IssueRef<'a> {
     pub issue: IssueNo,
 }
 
-/// Returns the marker of our reply to one command, by which a retry finds the first reply.
+/// Returns the marker of our reply to one command. With this marker, a retry finds a reply that was already posted.
 pub(crate) fn reply_marker(cause: &Cause) -> String {
     format!("reply-{cause}")
 }

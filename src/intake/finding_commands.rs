@@ -1,4 +1,4 @@
-//! `/dismiss`, `/must-fix` and `/restart`: commands for a live run that answer no gate.
+//! `/dismiss`, `/must-fix` and `/restart`: commands that act on a live run but do not answer a gate.
 
 use super::{Intake, IntakeError, answer::CommandReply, comment::CommentContext};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Intake {
-    /// Handles `/dismiss` or `/must-fix` for the live run that has the finding.
+    /// Handles `/dismiss` or `/must-fix` for the live run to which the finding belongs.
     pub(super) async fn settle_finding(
         &self,
         said: &CommentContext<'_>,
@@ -65,7 +65,7 @@ impl Intake {
         })
     }
 
-    /// Returns the live runs of the issue that have findings, with the current state of each finding.
+    /// Returns the issue's live runs that have findings, each with the current state of its findings.
     async fn live_findings<'s>(
         &self,
         said: &'s CommentContext<'_>,
@@ -87,7 +87,7 @@ impl Intake {
         Ok(all)
     }
 
-    /// Cancels the current run and starts its workflow again once it has ended.
+    /// Cancels the current run. Its workflow starts again once the run has ended.
     pub(super) async fn restart_workflow(
         &self,
         said: &CommentContext<'_>,

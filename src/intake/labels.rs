@@ -1,8 +1,9 @@
 //! Finds labels on open issues whose webhook was lost, and handles them like labels from a webhook.
 //!
-//! A label does not name who set it, so we read the issue's history and put the missing delivery into the inbox. The
-//! delivery is then processed in order, checked against the current role of *that* person, and retried on failure. Each
-//! labelling is handled once, whether the webhook or this search reports it first.
+//! A label does not name the person who added it. Therefore we read the issue's history and put the missing delivery
+//! into the inbox. That delivery is then processed in order, checked against the current role of the person who added
+//! the label, and retried on failure. Each labelling is handled once, no matter whether the webhook or this search
+//! reports it first.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake, IntakeError,
@@ -20,14 +21,14 @@ use crate::{
 /// Outcome of a search for missed labels.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct LabelSearchResult {
-    /// Missed labels, now in the inbox.
+    /// Number of missed labels that were put into the inbox.
     pub found: usize,
-    /// Labels or repositories that could not be checked now.
+    /// Number of labels or repositories that could not be checked this time.
     pub unsure: usize,
 }
 
 impl Intake {
-    /// Searches every repository of the allowed installations for our labels.
+    /// Searches every repository of the allowed installations for our labels, and puts missed labels into the inbox.
     pub async fn find_missed_labels(&self) -> Result<LabelSearchResult, IntakeError> {
         let mut labels = LabelSearchResult::default();
         let installations = self.github.installations().await?;
@@ -47,7 +48,7 @@ impl Intake {
         Ok(labels)
     }
 
-    /// Updates our record if the webhook of a suspension, or of its end, was lost.
+    /// Updates our record of a suspension if the webhook about its beginning or end was lost.
     async fn sync_suspension(&self, now: &InstallationInfo) -> Result<(), IntakeError> {
         let known = self.store.installation_registry().installation(now.id).await?;
         if known.is_some_and(|known| known.suspended == now.suspended) {
@@ -82,7 +83,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Removes labels that an earlier version set while a run worked.
+    /// Removes the labels with which an earlier version of this program marked issues that a run was working on.
     async fn remove_old_labels(
         &self,
         repo: &RepoRef,
@@ -116,7 +117,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Puts a missed label into the inbox; returns false if it was handled before.
+    /// Puts a missed label into the inbox. Returns false if this labelling has already been handled or is already in
+    /// the inbox.
     async fn store_missed_label(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
         let Some(labeling) = self.repo(at).newest_label_event(at.issue, label).await? else {
             return Ok(false);
@@ -136,7 +138,7 @@ impl Intake {
         Ok(found)
     }
 
-    /// Whether a run has already started for this label. If so, only the removal of the label failed.
+    /// Whether a run has already started for this label. If so, only the final removal of the label failed.
     async fn has_started_run(
         &self,
         at: &IssueRef<'_>,
@@ -152,14 +154,15 @@ impl Intake {
         }))
     }
 
-    /// Whether the issue still has the label. We remove the label last, so a retry also finds it.
+    /// Whether the issue still has the label. The label is removed only as the last action, so that a retry still finds
+    /// it.
     async fn has_label(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
         let issue = self.repo(at).issue(at.issue).await?;
         Ok(issue.labels.iter().any(|name| name.eq_ignore_ascii_case(label)))
     }
 
-    /// Undoes a person's change of a state label on an issue with a live run. This happens once per visit of the run,
-    /// so that we do not fight someone's automation forever. Changes by bots are not undone.
+    /// Undoes a person's change of a state label on an issue with a live run. This is done at most once per visit of
+    /// the run, so that we do not fight someone's automation forever. Changes by bots are not undone.
     pub(super) async fn repair_state_label(
         &self,
         at: &IssueRef<'_>,
@@ -192,8 +195,8 @@ impl Intake {
         Ok(DeliveryNote::Done(format!("put right, as run {run} stands")))
     }
 
-    /// Handles a label once and records the outcome, so that a refusal is not evaluated again. A webhook and a search
-    /// may both report the label; the later report finds the recorded outcome.
+    /// Handles a label once and records the outcome, so that a refused label is not evaluated again. A webhook and a
+    /// search may both report the same label; the later report then finds the recorded outcome.
     pub(super) async fn handle_label_once(
         &self,
         taken: &ClaimedDelivery,
@@ -221,7 +224,7 @@ impl Intake {
     }
 }
 
-/// Whether the label shows a run's state.
+/// Whether the label is one that shows the state of a run.
 pub(super) fn is_state_label(label: &str) -> bool {
     messages::STATES.iter().any(|view| view.name == label)
 }

@@ -1,7 +1,7 @@
-//! Installations and repositories: added, removed, suspended, renamed, transferred.
+//! Events about installations and repositories that are added, removed, suspended, renamed or transferred.
 //!
-//! Removal ends the runs; the data is kept for a while in case the removal was a mistake (`LOST_REPOSITORY_RETENTION`).
-//! Suspension pauses all runs and deletes nothing.
+//! If an installation or repository is removed, its runs end. Its data is kept for `LOST_REPOSITORY_RETENTION` in case
+//! the removal was a mistake. A suspension pauses all runs and deletes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +22,11 @@ use crate::{
     types::{Actor, InstallationId, RepoId, RepoName},
 };
 
-/// Retention of data of a deleted or removed repository, in case the removal was a mistake.
+/// Time for which the data of a deleted or removed repository is kept, in case the removal was a mistake.
 const LOST_REPOSITORY_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Intake {
-    /// Deletes expired deliveries and data of repositories removed long ago.
+    /// Deletes expired deliveries, and the data of repositories that were removed long ago.
     pub async fn remove_old_data(&self) -> Result<(), StoreError> {
         while self.store.inbox().delete_expired().await? > 0 {}
         let then = self.clock.now().minus(LOST_REPOSITORY_RETENTION);
@@ -100,8 +100,8 @@ impl Intake {
         Ok(DeliveryNote::Done(format!("{} repositories added, {} removed", added.len(), removed.len())))
     }
 
-    /// Handles a late event about an installation's repositories. The event may be outdated, so we act on the
-    /// repositories that GitHub lists now.
+    /// Handles a late event about an installation's repositories. Because the event may be outdated, the repositories
+    /// that GitHub lists now are used instead of those in the event.
     async fn handle_late_repositories(
         &self,
         taken: &ClaimedDelivery,
@@ -137,8 +137,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Returns the action to take for an installation's event. A late event may be outdated, so we ask GitHub; `None`
-    /// if it no longer holds.
+    /// Returns the action to take for an event about an installation. A late event may be outdated, so GitHub is asked
+    /// for the current state; `None` if the event no longer matches that state.
     async fn current_installation_action(
         &self,
         taken: &ClaimedDelivery,
@@ -156,8 +156,9 @@ impl Intake {
         })
     }
 
-    /// Records whether an installation is suspended. When a suspension ends, postponed deliveries are processed at once
-    /// and comments written meanwhile are read. GitHub sends a suspended App no webhooks and does not resend them.
+    /// Records whether an installation is suspended. GitHub sends a suspended App no webhooks and does not send them
+    /// later either. So when a suspension ends, postponed deliveries are processed at once, and comments written during
+    /// the suspension are read from GitHub.
     pub(super) async fn record_installation(
         &self,
         installation: InstallationId,
@@ -181,7 +182,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Puts comments into the inbox that were written on issues of live runs since those runs last changed. A comment
+    /// Puts comments on issues with live runs into the inbox if they were written since the run last changed. A comment
     /// that is already in the inbox is not added again.
     async fn store_missed_comments(&self, installation: InstallationId) -> Result<(), IntakeError> {
         for repo in self.github.repositories(installation).await? {
@@ -214,7 +215,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Records the repositories that an installation has now.
+    /// Records the repositories that an installation currently has.
     async fn record_current_repositories(
         &self,
         installation: InstallationId,
@@ -264,7 +265,8 @@ impl Intake {
         }))
     }
 
-    /// Whether the event must be ignored because its repository was removed and the event arrived around that time.
+    /// Whether the event must be ignored because its repository was removed. Applies to events that arrived before or
+    /// shortly after the removal, and to events found in the delivery log.
     pub(super) async fn is_too_late(
         &self,
         taken: &ClaimedDelivery,
@@ -276,7 +278,7 @@ impl Intake {
         Ok(lost.is_some_and(|lost| taken.swept || taken.received_at < lost.plus(GITHUB_LAG)))
     }
 
-    /// Whether the event's installation is suspended.
+    /// Whether the event's installation is suspended. False for events about the installation itself.
     pub(super) async fn is_suspended(&self, event: &WebhookEvent) -> Result<bool, IntakeError> {
         match (event, event.installation()) {
             (WebhookEvent::Installation(_) | WebhookEvent::InstallationRepositories { .. }, _)
@@ -302,8 +304,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Cancels all runs of a repository, since nobody is left to answer their gates. Returns the number of issues that
-    /// had live runs.
+    /// Cancels all runs of a repository, because nobody is left to answer their gates. Returns the number of issues
+    /// that had live runs.
     async fn end_runs(
         &self,
         taken: &ClaimedDelivery,
@@ -329,7 +331,8 @@ impl Intake {
     }
 }
 
-/// Returns the current name of the repository that a late event is about; `None` if the event no longer holds.
+/// Returns the current name of the repository that a late event is about; `None` if the event no longer matches the
+/// repository's state.
 async fn current_name(repo: &GitHubRepo, told: RepositoryAction) -> Result<Option<RepoName>, IntakeError> {
     Ok(match repo.availability().await? {
         RepositoryAvailability::Available(now) => match told {

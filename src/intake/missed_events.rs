@@ -1,4 +1,5 @@
-//! Periodic searches for events whose webhook was lost: the delivery log often, issue labels rarely.
+//! Periodic searches for events whose webhook was lost. The delivery log is searched often, the labels of issues
+//! rarely.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,12 +16,13 @@ use crate::{
 /// Interval between searches for missed labels on issues.
 const LABELS_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 
-/// First wait before an incomplete search is repeated; doubled up to `LABELS_LONGEST_RETRY`.
+/// Wait before an incomplete search is repeated for the first time. The wait is doubled each time, up to
+/// `LABELS_LONGEST_RETRY`.
 const LABELS_RETRY: Duration = Duration::from_secs(30);
 const LABELS_LONGEST_RETRY: Duration = Duration::from_secs(1800);
 
 impl Intake {
-    /// Searches at start and then periodically, until stopped.
+    /// Searches for missed events at start and then periodically, until `stop` is cancelled.
     pub async fn poll_missed_events(&self, stop: CancellationToken) {
         let mut labels = LabelSchedule { due: self.clock.now(), wait: LABELS_RETRY };
         while !stop.is_cancelled() {
@@ -64,12 +66,12 @@ impl Intake {
 }
 
 impl Intake {
-    /// Ends waiting runs in repositories whose settings have switched all work off. A run that takes steps checks the
-    /// settings itself; a waiting run takes no step until someone answers.
+    /// Ends waiting runs in repositories whose settings have switched all work off. A run that is executing steps
+    /// checks the settings itself, but a waiting run executes no step until someone answers.
     ///
     /// # Errors
     ///
-    /// Our own databases fail. A repository that GitHub does not return is checked again next time.
+    /// Returned only if our own databases fail. A repository that GitHub does not return is checked again next time.
     pub async fn stop_switched_off_runs(&self) -> Result<(), IntakeError> {
         let live = self.engine.list(RunFilter { repo: None, issue: None, live_only: true }).await?;
         let mut waiting: BTreeMap<RepoId, Vec<RunView>> = BTreeMap::new();
@@ -105,10 +107,10 @@ impl Intake {
     }
 }
 
-/// Schedule of the next search for labels.
+/// Schedule of the searches for missed labels.
 struct LabelSchedule {
     due: Timestamp,
-    /// Time to wait if the search is incomplete.
+    /// Time to wait before the next search if this one is incomplete.
     wait: Duration,
 }
 

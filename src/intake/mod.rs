@@ -1,10 +1,11 @@
-//! From the inbox to the engine: interprets deliveries, checks permissions, replies.
+//! Link between the inbox and the engine: interprets deliveries, checks permissions and replies.
 //!
-//! The web server only verifies and stores deliveries. All effects happen here, from the stored row, so a restart
-//! midway processes the same row again; work already done is recognised by its cause. A delivery is only a hint to
-//! look: rights and state are read from GitHub now, never from the payload.
+//! The web server only verifies and stores deliveries. All effects happen here, based on the stored row. After a
+//! restart in the middle, the same row is processed again, and work already done is recognised by its cause. A delivery
+//! is only a hint that something changed: permissions and state are always read from GitHub, never from the payload.
 //!
-//! Deliveries run in parallel, except that those about one issue run in order; the inbox decides which may be claimed.
+//! Deliveries are processed in parallel, except that those about one issue are processed in order. The inbox decides
+//! which deliveries may be claimed.
 
 mod answer;
 mod cause;
@@ -49,15 +50,15 @@ use crate::{
     types::{Actor, DeliveryId, InstallationId, RunId, Timestamp},
 };
 
-/// Retry period of a delivery after GitHub or disk errors. GitHub keeps deliveries for three days, so until then
-/// someone could redeliver it anyway.
+/// Maximum age at which a delivery is still retried after errors of GitHub or of the disk. GitHub keeps deliveries for
+/// three days, so a delivery could be redelivered until then anyway.
 const DELIVERY_AGE: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// Retry interval for deliveries of a suspended installation; they are also retried when the suspension is lifted.
+/// Retry interval for deliveries of a suspended installation. When the suspension ends, they are retried at once.
 const SUSPENDED_RETRY: Duration = Duration::from_secs(3600);
 
-/// Wait before an answer is retried that arrived before its gate was open. The gate's text is visible a moment before
-/// the gate opens.
+/// Wait before an answer is retried that arrived before its gate was open. Such answers occur because the gate's text
+/// becomes visible a moment before the gate opens.
 const GATE_OPENING: Duration = Duration::from_secs(1);
 
 /// Reads deliveries and turns them into engine requests.
@@ -76,28 +77,28 @@ pub struct Intake {
     /// Notified when a pause begins or ends.
     pause_changed: Arc<Notify>,
     pause_notices: tokio::sync::Mutex<pauses::PauseNotices>,
-    /// Visit of each run at which its state label was last repaired.
+    /// The visit of each run during which the run's state label was last repaired.
     repaired_labels: tokio::sync::Mutex<BTreeMap<RunId, u64>>,
-    /// Outcomes of deliveries that could not be saved. They are saved before another delivery is claimed.
+    /// Outcomes of processed deliveries that could not be saved yet. They are saved before another delivery is claimed.
     unsaved_endings: Mutex<Vec<(DeliveryId, DeliveryDisposition)>>,
 }
 
 /// Settings of the intake.
 pub struct IntakeOptions {
-    /// Workflows and the commands that start them.
+    /// Workflows, each with the command that starts it.
     pub starts: Vec<(&'static str, CommandSpec)>,
-    /// Installations we work for; all others are ignored.
+    /// Installations that the bot works for. All others are ignored.
     pub allow: BTreeSet<InstallationId>,
     /// Whether `/cost` is answered in public repositories.
     pub shows_cost_on_public: bool,
-    /// Daily limits per person, and how people keep us off an issue.
+    /// Daily limits per person, and the settings with which people keep the bot off an issue.
     pub people: PeopleSettings,
-    /// Whether requests in free words are routed.
+    /// Whether free-text requests are routed to a workflow.
     pub routes: bool,
 }
 
-/// Maps commands and labels to workflows. A request in free words is the command [`ROUTE`](crate::commands::ROUTE),
-/// whose workflow chooses another workflow.
+/// Maps commands and labels to workflows. A free-text request is represented by the command
+/// [`ROUTE`](crate::commands::ROUTE), whose workflow chooses the workflow to start.
 pub(crate) struct CommandRouter {
     starts: Vec<(&'static str, CommandSpec)>,
     rows: Vec<CommandSpec>,
@@ -110,7 +111,7 @@ impl CommandRouter {
         Self { starts, rows }
     }
 
-    /// Every command people may type, for the parser and for `/help`.
+    /// Returns every command that people may type, for the parser and for `/help`.
     pub(crate) fn rows(&self) -> &[CommandSpec] {
         &self.rows
     }
@@ -119,18 +120,18 @@ impl CommandRouter {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// Returns the workflow that a command starts.
+    /// Returns the workflow that a command starts, together with the command's specification.
     pub(crate) fn workflow_of_command(&self, name: &str) -> Option<(&'static str, &CommandSpec)> {
         self.starts.iter().find(|(_, row)| row.name == name).map(|(workflow, row)| (*workflow, row))
     }
 
-    /// Returns the command that a label stands for.
+    /// Returns the command that adding this label triggers.
     pub(crate) fn command_of_label(&self, label: &str) -> Option<&CommandSpec> {
         crate::commands::find_by_label(&self.rows, label)
     }
 }
 
-/// Reason why a delivery could not be processed now.
+/// The reason why a delivery could not be processed now.
 #[derive(Debug, thiserror::Error)]
 pub enum IntakeError {
     #[error(transparent)]
@@ -143,9 +144,9 @@ pub enum IntakeError {
     Opening,
 }
 
-/// Outcome of a delivery: one line for the log and the inbox row.
+/// Outcome of a delivery, as one line for the log and the inbox row.
 pub(crate) enum DeliveryNote {
-    /// No effect, as for most deliveries.
+    /// The delivery had no effect, which is the usual case. Contains the reason.
     Nothing(Cow<'static, str>),
     Done(String),
 }
@@ -188,12 +189,12 @@ impl Intake {
         }
     }
 
-    /// Notified by the web server after it has stored a delivery.
+    /// Returns the notifier that the web server calls after it has stored a delivery.
     pub fn delivery_notifier(&self) -> Arc<Notify> {
         self.delivery_stored.clone()
     }
 
-    /// Notified when a pause begins or ends.
+    /// Returns the notifier that is called when a pause begins or ends.
     pub fn pause_notifier(&self) -> Arc<Notify> {
         self.pause_changed.clone()
     }
@@ -240,8 +241,8 @@ impl Intake {
         ending
     }
 
-    /// Postpones a delivery until its installation is resumed, without holding back the delivery that reports the
-    /// resumption.
+    /// Postpones a delivery until the suspension of its installation ends. The postponed delivery does not block the
+    /// delivery that reports the end of the suspension.
     fn postpone_suspended(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
         let (now, why) = (self.clock.now(), "its installation is suspended".to_owned());
         if now.since(taken.received_at) < DELIVERY_AGE {
@@ -250,8 +251,8 @@ impl Intake {
         DeliveryDisposition::Dead(why)
     }
 
-    /// Postpones a delivery after an error. GitHub considers it delivered, so we drop it only when it is too old or the
-    /// error is permanent.
+    /// Postpones a delivery after an error. GitHub considers the delivery successful and will not send it again. So we
+    /// drop it only if it is too old or the error is permanent.
     fn postpone_or_drop(&self, taken: &ClaimedDelivery, trouble: &IntakeError) -> DeliveryDisposition {
         let now = self.clock.now();
         let age = now.since(taken.received_at);
@@ -285,13 +286,13 @@ impl Intake {
         }
     }
 
-    /// Current time by GitHub's clock, as far as we know the offset.
+    /// Returns the current time by GitHub's clock. If the offset to GitHub's clock is unknown, returns our own time.
     fn github_now(&self) -> Timestamp {
         let ahead = self.github.clock_ahead().unwrap_or(0);
         Timestamp(self.clock.now().0.saturating_add(ahead))
     }
 
-    /// Returns our own account.
+    /// Returns the bot's own account.
     pub(crate) async fn bot(&self) -> Result<Actor, IntakeError> {
         Ok(self.github.bot().await?)
     }

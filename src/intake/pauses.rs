@@ -1,4 +1,4 @@
-//! Shows a pause in runs' status comments. No step can do that, because no step starts during a pause.
+//! Shows a pause in the status comments of runs. Steps cannot do this, because no step starts during a pause.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::{
     types::{RunId, Timestamp},
 };
 
-/// Pause state shown in status comments, as far as this process knows.
+/// Pause state that is shown in status comments, as far as this process knows.
 #[derive(Default)]
 pub(super) struct PauseNotices {
-    /// By run, whether its status comment says that the run is paused.
+    /// Whether each run's status comment currently says that the run is paused.
     runs: BTreeMap<RunId, bool>,
-    /// Time since which nothing is paused.
+    /// Time at which the last pause ended, while nothing is paused.
     over: Option<Timestamp>,
 }
 
@@ -36,8 +36,8 @@ impl Intake {
         }
     }
 
-    /// Updates runs' status comments to the current pauses; failed edits are retried. Returns whether some runs are in
-    /// the middle of a step and must be checked again soon.
+    /// Updates the status comments of runs to match the current pauses. Failed edits are retried later. Returns whether
+    /// some runs are in the middle of a step and must be checked again soon.
     pub(super) async fn try_pause_notices(&self) -> bool {
         match panics::catch_and_log_panic("updating pause notices", self.update_pause_notices()).await {
             Some(Ok(again)) => again,
@@ -97,8 +97,8 @@ impl Intake {
         Ok(again)
     }
 
-    /// Updates one run's status comment. Creates no comment for a run without one, because a new comment would send
-    /// mail.
+    /// Updates the status comment of one run. If the run has no status comment, none is created, because a new comment
+    /// would send mail.
     async fn update_pause_notice(&self, run: &RunView, since: Option<Timestamp>) -> Result<(), IntakeError> {
         let Some(row) = self.store.installation_registry().repository(run.id.repo).await? else {
             return Ok(());

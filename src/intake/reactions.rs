@@ -1,8 +1,8 @@
-//! 👀 and 👎 reactions: a command was received, or refused. Both are cosmetic: GitHub may refuse them (deleted comment,
-//! locked conversation) without any effect on the command.
+//! 👀 and 👎 reactions, which show that a command was received or refused. Both are cosmetic: GitHub may refuse them
+//! (deleted comment, locked conversation) without any effect on the command.
 //!
-//! Also limits the writes that people without rights can cause. All state is in memory: after a restart, a reaction may
-//! at worst be sent again.
+//! This module also limits the writes that people without permissions can cause. All state is kept in memory; at worst,
+//! a reaction is sent again after a restart.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,21 +17,22 @@ use crate::{
     types::{Actor, DeliveryId, Timestamp, UserId},
 };
 
-/// Maximum writes per [`PERSON_WINDOW`] that a person without rights can cause: 👎, and answers to `/status` and
-/// `/help`. Enough for honest use, and ten abusers leave an installation most of its writes.
+/// Maximum number of writes per [`PERSON_WINDOW`] that a person without permissions can cause by refused commands (👎),
+/// and by `/status` and `/help`. Each of the two is counted separately. The limit suffices for honest use, and ten
+/// abusers leave an installation most of its writes.
 const PERSON_WRITES: u32 = 5;
 const PERSON_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct ReactionMemory {
-    /// Unfinished deliveries that already got their 👀, so that a postponed delivery gets no second one.
+    /// Unfinished deliveries that already got their 👀 reaction, so that a postponed delivery does not get a second one.
     acknowledged: Mutex<HashSet<DeliveryId>>,
     refused: PersonAllowance,
     asked: PersonAllowance,
 }
 
 impl ReactionMemory {
-    /// Forgets a finished delivery.
+    /// Removes a finished delivery from the deliveries that got a 👀 reaction.
     pub(super) fn forget(&self, id: &DeliveryId) {
         self.acknowledged().remove(id);
     }
@@ -41,7 +42,7 @@ impl ReactionMemory {
     }
 }
 
-/// Writes per person in the window that began with the first one.
+/// Start of the current window, and number of writes in it, for each person. A window begins with its first write.
 #[derive(Default)]
 struct PersonAllowance(Mutex<HashMap<UserId, (Timestamp, u32)>>);
 
@@ -57,14 +58,14 @@ impl PersonAllowance {
 }
 
 impl Intake {
-    /// Reacts with 👀 to show that the delivery was received.
+    /// Reacts with 👀 to show that the delivery was received. Does nothing if this was already done for the delivery.
     pub(super) async fn acknowledge(&self, taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget) {
         if self.reactions.acknowledged().insert(taken.id.clone()) {
             react(taken, repo, on, Reaction::Eyes).await;
         }
     }
 
-    /// Reacts with 👎, at most a few times a minute per person.
+    /// Reacts with 👎, at most `PERSON_WRITES` times per minute and person.
     pub(super) async fn show_refusal(
         &self,
         taken: &ClaimedDelivery,
@@ -79,15 +80,15 @@ impl Intake {
         }
     }
 
-    /// Whether this person may get another answer to a command that needs no rights. Retries of one delivery count
-    /// once.
+    /// Whether this person may get another answer to a command that needs no permissions. Retries of one delivery are
+    /// counted once.
     pub(super) fn may_ask(&self, taken: &ClaimedDelivery, who: &Actor) -> bool {
         self.reactions.acknowledged().contains(&taken.id)
             || self.reactions.asked.take(who.id, self.clock.now())
     }
 }
 
-/// Sends a reaction. Unlike other writes it may be retried at once: GitHub ignores a duplicate.
+/// Sends a reaction. Unlike other writes, it may be retried at once, because GitHub ignores a duplicate reaction.
 async fn react(taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget, reaction: Reaction) {
     let shown = match repo.react(on, reaction).await {
         Err(GitHubApiError::Transient { .. }) => repo.react(on, reaction).await,

@@ -1,4 +1,4 @@
-//! GitHub reviews of a run's pull request, including comments on lines.
+//! Handling of GitHub reviews of a run's pull request, including their line comments.
 
 use super::{
     DeliveryNote, DeliveryResult, Intake,
@@ -20,14 +20,14 @@ use crate::{
     types::Verb,
 };
 
-/// Maximum characters of one comment.
+/// Maximum number of characters used of one review comment.
 const COMMENT_CHARS: usize = 2_000;
 
-/// Maximum characters of all comments together.
+/// Maximum number of characters used of all comments of a review together.
 const ALL_CHARS: usize = 30_000;
 
 impl Intake {
-    /// Handles a GitHub review: Approve means `/approve`, Request changes means `/revise`.
+    /// Handles a GitHub review. Approve counts as `/approve`, and Request changes counts as `/revise`.
     pub(super) async fn handle_review(&self, taken: &ClaimedDelivery, e: &ReviewEvent) -> DeliveryResult {
         if e.sender.bot || e.sender.id == self.bot().await?.id {
             return Ok(DeliveryNote::Nothing("a bot's review never acts".into()));
@@ -133,8 +133,8 @@ impl Intake {
     }
 }
 
-/// Formats a review: comments first, each with its location. Each comment is a list item, so Markdown that a comment
-/// opens ends with it.
+/// Formats a review: line comments first, each with its location, then the body. Each comment is a list item, so that
+/// unclosed Markdown in a comment ends with the item.
 fn review_text(body: &str, comments: &[LineComment]) -> String {
     let (mut said, mut room, mut told) = (String::new(), ALL_CHARS, 0);
     let full = comments.iter().filter(|comment| !comment.body.trim().is_empty());
@@ -157,8 +157,8 @@ fn review_text(body: &str, comments: &[LineComment]) -> String {
     format!("{said}\n{}", body.trim()).trim().to_owned()
 }
 
-/// Returns the visible text of a comment. Hidden parts follow as closed HTML comments, so each hides only itself and is
-/// later stripped and reported.
+/// Returns the visible text of a comment, followed by its hidden parts. Each hidden part is written as a closed HTML
+/// comment, so that it hides nothing else and can later be stripped and reported.
 fn visible_comment(text: &str) -> String {
     let seen = visible_text(text);
     let hidden =

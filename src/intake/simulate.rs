@@ -1,7 +1,7 @@
 //! Simulates an event without a delivery.
 //!
-//! Uses the same code as real deliveries, on a copy of the store if the simulation must have no effect. GitHub is only
-//! read; suppressed writes are reported instead.
+//! The simulation uses the same code as real deliveries. If it must have no effect, it works on a copy of the store.
+//! GitHub is only read; writes are suppressed and reported instead.
 
 use super::{Intake, IntakeError, events::IssueRef};
 use crate::{
@@ -24,14 +24,14 @@ pub enum SimulatedAction {
 /// Outcome of a simulated action.
 #[derive(Debug)]
 pub struct SimulationResult {
-    /// Description for the operator.
+    /// Sentences that describe the outcome to the operator.
     pub sentences: Vec<String>,
-    /// Run that would start.
+    /// Run that the action would start; `None` if it starts no run.
     pub started_run: Option<RunView>,
 }
 
 impl Intake {
-    /// Simulates that this person does `what` now.
+    /// Simulates that this person performs the action `what` now.
     pub async fn simulate(
         &self,
         at: &IssueRef<'_>,
@@ -108,7 +108,7 @@ impl Intake {
     }
 }
 
-/// Describes a suppressed write.
+/// Returns a description of a write that was suppressed.
 fn describe_unsent(SuppressedWrite { call, body }: &SuppressedWrite) -> String {
     let text = |key| body.as_ref().and_then(|body| body[key].as_str());
     match (text("content"), text("body")) {

@@ -1,11 +1,11 @@
-//! Fetches deliveries that we missed from GitHub's log and puts them into the inbox.
+//! Fetches deliveries that we missed from GitHub's delivery log and puts them into the inbox.
 //!
-//! The log needs no signature check: only the App itself can read it. It is read back to a mark that moves only once
-//! everything older is in the inbox. After a failure the next sweep starts at the same mark; delivery ids prevent
-//! duplicates.
+//! The log needs no signature check, because only the App itself can read it. A sweep reads the log back to a mark. The
+//! mark moves forward only once everything older is in the inbox. After a failure, the next sweep starts at the same
+//! mark; delivery ids prevent duplicates.
 //!
-//! The log is read newest first but stored oldest first, so that people's commands apply in order. At most two sections
-//! are in memory.
+//! The log is read newest first but stored oldest first, so that people's commands are processed in order. At most two
+//! sections of the log are in memory at a time.
 
 use std::{collections::HashSet, mem, time::Duration};
 
@@ -17,18 +17,18 @@ use crate::{
     types::{DeliveryId, Timestamp},
 };
 
-/// Overlap with the previous sweep: GitHub may list an attempt late.
+/// Overlap of a sweep with the previous one, because GitHub may list an attempt late.
 const SWEEP_OVERLAP: Duration = Duration::from_secs(600);
 
-/// Consecutive failed deliveries after which a sweep is given up. A single one may be broken forever; several in a row
-/// are an outage.
+/// Number of consecutive failed deliveries after which a sweep is given up. A single delivery may fail forever, but
+/// several consecutive failures indicate an outage.
 const SWEEP_FAILURES: usize = 3;
 
-/// A section of the log: deliveries missing from the inbox, newest first.
+/// A section of the delivery log, with the deliveries that are missing from the inbox, newest first.
 struct DeliveryLogSection {
     missing: Vec<DeliveryAttempt>,
     newest: Option<Timestamp>,
-    /// Cursor of the next section; `None` at the mark or the end of the log.
+    /// Cursor of the next, older section; `None` if the mark or the end of the log was reached.
     further: Option<DeliveryLogCursor>,
 }
 
@@ -38,12 +38,12 @@ struct SweepProgress {
     count: usize,
     /// Error of a delivery that could not be fetched.
     failed: Option<GitHubApiError>,
-    /// Consecutive failures on GitHub's side.
+    /// Number of consecutive failures on GitHub's side.
     failures: usize,
 }
 
 impl Intake {
-    /// Reads the log once; returns the number of recovered deliveries.
+    /// Reads the delivery log once. Returns the number of recovered deliveries.
     pub async fn sweep(&self) -> Result<usize, IntakeError> {
         let mark = self.store.sweep_position().await?;
         let mut part = self.read_log_section(mark, None).await?;
@@ -100,8 +100,8 @@ impl Intake {
         Ok(DeliveryLogSection { missing, newest, further: from })
     }
 
-    /// Limits the mark to GitHub's current time, which the log uses. A mark ahead of it came from a wrong clock of
-    /// ours.
+    /// Returns the mark, but at most GitHub's current time, which the log uses. A later mark can only result from an
+    /// error of our clock.
     fn clamp_to_github_clock(&self, mark: Timestamp) -> Timestamp {
         mark.min(self.github_now())
     }
@@ -120,8 +120,9 @@ impl Intake {
         Ok(attempts.into_iter().filter(|attempt| unheard.contains(&attempt.id)).collect())
     }
 
-    /// Fetches missing deliveries, oldest first. A delivery that cannot be fetched keeps the mark in place while GitHub
-    /// lists it, but does not block other deliveries. Several failures in a row are an outage and end the sweep.
+    /// Fetches missing deliveries, oldest first. A delivery that cannot be fetched keeps the mark in place as long as
+    /// GitHub lists it, but does not block other deliveries. Several consecutive failures indicate an outage and end
+    /// the sweep.
     async fn fetch_deliveries(
         &self,
         missing: Vec<DeliveryAttempt>,

@@ -28,17 +28,17 @@ use crate::types::{InstallationId, IssueNo, Oid, RepoId, Role, Timestamp, UserId
 pub struct AppSpec {
     pub name: String,
     pub slug: String,
-    /// Level by permission, such as `issues` → `write`.
+    /// Granted level of each permission, such as `issues` → `write`.
     pub permissions: BTreeMap<String, String>,
     pub events: Vec<String>,
     pub webhook_url: Option<Url>,
     pub webhook_secret: SecretString,
-    /// RSA key in PEM form; `None` generates one, which takes a while.
+    /// RSA key in PEM format. `None` generates a key, which takes a while.
     pub private_key: Option<SecretString>,
     pub owner: UserId,
 }
 
-/// Credentials that GitHub shows an App's owner only once.
+/// Credentials of an App that GitHub shows to the App's owner only once.
 pub struct AppCredentials {
     pub id: u64,
     pub slug: String,
@@ -50,14 +50,14 @@ pub struct AppCredentials {
 /// Source of a repository's first commit.
 #[derive(Debug, Clone)]
 pub enum RepoSource {
-    /// One commit with these files.
+    /// One commit that contains these files.
     Files(Vec<(String, Vec<u8>)>),
-    /// The history of this repository's `HEAD`; its working tree is neither read nor written.
+    /// The history of `HEAD` in the repository at this path. Its working tree is neither read nor written.
     Clone(PathBuf),
 }
 
 impl Hub {
-    /// Returns the account with this login; creates it if missing.
+    /// Returns the account with this login; creates the account if it does not exist.
     pub fn create_user(&self, login: &str) -> Result<UserId, HubError> {
         self.change(|c| c.account_for(login, None))
     }
@@ -70,8 +70,8 @@ impl Hub {
         self.change(|c| c.create_app(spec, pem, home))
     }
 
-    /// Returns the credentials of an App registered earlier, so that a demo can continue. GitHub itself never shows
-    /// them again.
+    /// Returns the credentials of an App that was registered earlier, so that a demo can continue. GitHub itself would
+    /// not show them again.
     pub fn credentials(&self, slug: &str) -> Option<AppCredentials> {
         self.read(|s| {
             s.app_by_slug(slug).map(|app| AppCredentials {
@@ -103,12 +103,13 @@ impl Hub {
         self.change(|c| c.create_repo(owner, name, source, private))
     }
 
-    /// Installs the App on these repositories, which must have the same owner. A second call adds repositories.
+    /// Installs the App on these repositories, which must have the same owner. A second call adds repositories to the
+    /// installation.
     pub fn install(&self, app: u64, repositories: &[RepoId]) -> Result<InstallationId, HubError> {
         self.change(|c| c.install(app, repositories))
     }
 
-    /// Suspends or resumes an installation. A suspended one gets no tokens and no webhooks.
+    /// Suspends or resumes an installation. A suspended installation gets no tokens and no webhooks.
     pub fn suspend(&self, installation: InstallationId, suspended: bool) -> Result<(), HubError> {
         self.change(|c| c.suspend(installation, suspended))
     }
@@ -124,7 +125,7 @@ impl Hub {
         })
     }
 
-    /// Makes the repository refuse draft pull requests with 422, as private repositories of some plans do.
+    /// Sets whether the repository refuses draft pull requests with 422, as private repositories of some plans do.
     pub fn refuse_draft_pulls(&self, repo: RepoId, refuse: bool) -> Result<(), HubError> {
         self.change(|c| {
             c.repo_mut(repo)?.refuses_drafts = refuse;
@@ -140,17 +141,17 @@ impl Hub {
         })
     }
 
-    /// Deletes a repository and its content; a later one with the same name is a different repository.
+    /// Deletes a repository and its content. A repository created later with the same name is a different repository.
     pub fn delete_repo(&self, repo: RepoId) -> Result<(), HubError> {
         self.change(|c| c.delete_repo(repo))
     }
 
-    /// Renames a repository; the old name then answers 301.
+    /// Renames a repository. Requests with the old name are then answered with 301.
     pub fn rename_repo(&self, repo: RepoId, new_name: &str) -> Result<(), HubError> {
         self.change(|c| c.rename_repo(repo, new_name))
     }
 
-    /// Commits files to a branch; a new branch starts at the default branch.
+    /// Commits files to a branch. If the branch does not exist, it is created from the default branch.
     pub fn push_commit(
         &self,
         repo: RepoId,
@@ -162,7 +163,7 @@ impl Hub {
         self.change(|c| c.push_commit(repo, branch, user, files, message))
     }
 
-    /// Moves a branch to an existing commit, forcing if needed.
+    /// Moves a branch to an existing commit, even if that is not a fast-forward.
     pub fn move_branch(&self, repo: RepoId, branch: &str, user: UserId, to: &Oid) -> Result<(), HubError> {
         self.change(|c| {
             let from = c.git(repo).branch(branch);
@@ -183,7 +184,7 @@ impl Hub {
         self.review_lines(repo, pull, user, state, body, &[])
     }
 
-    /// Submits a review with line comments: path, line and text of each.
+    /// Submits a review with line comments, each given as path, line and text.
     pub fn review_lines(
         &self,
         repo: RepoId,
@@ -196,7 +197,7 @@ impl Hub {
         self.change(|c| c.review(repo, pull, user, (state, body), comments))
     }
 
-    /// Replies in the thread that starts with this comment.
+    /// Replies in the thread that starts with this line comment.
     pub fn reply(
         &self,
         repo: RepoId,
@@ -257,14 +258,14 @@ impl Hub {
         })
     }
 
-    /// Merges a pull request with a merge commit. Closes first the issues that the pull request closes by keyword, then
-    /// the pull request.
+    /// Merges a pull request with a merge commit. Closes the issues that the pull request closes by keyword first, then
+    /// the pull request itself.
     pub fn merge(&self, repo: RepoId, pull: IssueNo, user: UserId) -> Result<(), HubError> {
         self.change(|c| c.merge(repo, pull, user))
     }
 }
 
-/// Git signature of a localhub account.
+/// Returns the Git signature of a localhub account.
 pub(super) fn signature(account: &HubAccount, at: Timestamp) -> GitSignature {
     let email = format!("{}+{}@users.noreply.localhub", account.id, account.login);
     GitSignature { name: account.login.clone(), email, at }
@@ -371,7 +372,7 @@ impl HubTransaction<'_> {
         Ok(id)
     }
 
-    /// Creates the bare repository and its first commits; returns the default branch.
+    /// Creates the bare repository and its first commits. Returns the name of the default branch.
     fn create_git_repository(
         &self,
         id: RepoId,
@@ -560,7 +561,7 @@ impl HubTransaction<'_> {
         Ok(number)
     }
 
-    /// Marks a draft as ready for review.
+    /// Marks a draft pull request as ready for review.
     pub(super) fn mark_ready(&mut self, repo: RepoId, number: IssueNo, by: UserId) -> Result<(), HubError> {
         let issue = self.issue_mut(repo, number)?;
         let title = issue.title.clone();
@@ -605,7 +606,7 @@ impl HubTransaction<'_> {
         self.submit_review(repo, number, (by, id, at), (state, body), comments)
     }
 
-    /// Replies in a thread; like GitHub, wraps the reply in a review.
+    /// Replies in a review thread. As on GitHub, the reply becomes part of a new review.
     pub(super) fn reply(
         &mut self,
         repo: RepoId,
@@ -693,7 +694,7 @@ impl HubTransaction<'_> {
     }
 }
 
-/// A comment on a line of a pull request.
+/// A comment on a line of a file in a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineCommentView {
     pub id: u64,
@@ -702,7 +703,7 @@ pub struct LineCommentView {
     pub reply_to: Option<u64>,
 }
 
-/// A pull request to open; its branches have been resolved.
+/// A pull request to open, whose branches have already been resolved.
 pub(super) struct NewPullRequest {
     pub(super) title: String,
     pub(super) body: Option<String>,
@@ -742,7 +743,7 @@ fn commit_files(
 }
 
 impl JsonRenderer<'_> {
-    /// The installation as webhook payloads show it.
+    /// Returns the installation in the short form used in webhook payloads.
     pub(super) fn installation_stub(id: InstallationId) -> Value {
         json!({ "id": id, "node_id": super::json::node_id("I", id.0) })
     }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::types::{Oid, RepoId, UserId};
 
-/// A check run as shown on its commit.
+/// A check run in the form shown on its commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubCheckView {
     pub id: u64,
@@ -27,7 +27,7 @@ pub struct HubCheckView {
     pub annotations: Vec<HubAnnotation>,
 }
 
-/// Check run fields of a request.
+/// Fields of a request that creates or updates a check run.
 #[derive(Deserialize)]
 pub(super) struct CheckRunInput {
     pub(super) name: Option<String>,
@@ -52,7 +52,7 @@ pub(super) struct CheckRunInputOutput {
 }
 
 impl Hub {
-    /// Returns the checks of a repository, oldest first.
+    /// Returns the check runs of a repository, oldest first.
     pub fn checks(&self, repo: RepoId) -> Vec<HubCheckView> {
         let view = |check: &HubCheckRun| HubCheckView {
             id: check.id,
@@ -71,8 +71,8 @@ impl Hub {
         })
     }
 
-    /// Presses *Re-run* on a check, or *Re-run all checks* of its commit and App. GitHub only resets the suite's state
-    /// and notifies the App.
+    /// Acts as a click on *Re-run* for a check, or on *Re-run all checks* for the suite of its commit and App. As on
+    /// GitHub, this only resets the suite's state and notifies the App.
     pub fn rerequest(&self, repo: RepoId, check: u64, user: UserId, suite: bool) -> Result<(), HubError> {
         self.change(|c| {
             let found = c.repo(repo)?.checks.iter().find(|known| known.id == check).cloned();
@@ -89,7 +89,7 @@ impl Hub {
 }
 
 impl HubTransaction<'_> {
-    /// Creates a check of `app`, or updates the one with this id.
+    /// Creates a check run of `app`, or updates the check run with the given id.
     pub(super) fn put_check(
         &mut self,
         repo: RepoId,
@@ -173,7 +173,8 @@ impl HubTransaction<'_> {
         })
     }
 
-    /// Queues a check event. GitHub sends a re-request only to the check's own App; here no other App has checks.
+    /// Queues a webhook about a check. GitHub sends a re-run request only to the App that created the check; in
+    /// localhub, no other App has checks.
     fn queue_check_webhook(
         &mut self,
         repo: RepoId,

@@ -1,4 +1,4 @@
-//! Other CI: GitHub Actions jobs, each shown as a check with a log, and commit statuses.
+//! CI results other than our own check: GitHub Actions jobs, each shown as a check with a log, and commit statuses.
 
 use std::{fs, path::PathBuf};
 
@@ -16,26 +16,27 @@ use super::{
 };
 use crate::types::{Oid, RepoId, UserId};
 
-/// The App that runs workflows.
+/// Slug of the App that runs GitHub Actions workflows.
 pub(super) const ACTIONS: &str = "github-actions";
 
 /// Current state of a workflow job.
 #[derive(Debug, Clone, Default)]
 pub struct ActionsJob {
     pub name: String,
-    /// `None` while it runs.
+    /// Conclusion of the job; `None` while the job is running.
     pub conclusion: Option<String>,
     pub summary: String,
     pub annotations: Vec<HubAnnotation>,
     pub log: Option<Vec<u8>>,
-    /// The fork whose pull request the job runs for; the fork has the same commit.
+    /// The fork for whose pull request the job runs. The fork contains the same commit.
     pub fork: Option<RepoId>,
-    /// Whether this is not a job but a check that a workflow creates through the API.
+    /// Whether this is not a job itself but a check that a workflow created through the API.
     pub reported: bool,
 }
 
 impl Hub {
-    /// Reports a job's state on a commit; returns its check id. Another report under the same name creates a new check.
+    /// Reports the state of a job on a commit. Returns the id of its check. Reporting again under the same name creates
+    /// a new check.
     pub fn report_job(&self, repo: RepoId, head: &Oid, job: ActionsJob) -> Result<u64, HubError> {
         self.change(|c| {
             let app = c.actions_app(repo)?;
@@ -60,7 +61,7 @@ impl Hub {
         })
     }
 
-    /// Reports a commit status, as CI systems without checks do.
+    /// Reports a commit status, as CI systems do that create no checks.
     pub fn set_status(
         &self,
         repo: RepoId,
@@ -96,7 +97,7 @@ impl Hub {
 }
 
 impl HubTransaction<'_> {
-    /// Completes the workflow run of an ended job; every workflow here has one job.
+    /// Completes the workflow run of a job that has ended. In localhub, every workflow has exactly one job.
     fn complete_workflow_run(&mut self, repo: RepoId, job: &HubCheckRun) -> Result<(), HubError> {
         let Some(bot) = self.state.apps.get(&job.app).map(|app| app.bot).filter(|_| job.conclusion.is_some())
         else {
@@ -130,7 +131,7 @@ impl HubInner {
         self.data.join("logs").join(job.to_string())
     }
 
-    /// Serves a log to anyone with its signed address; refuses requests with credentials.
+    /// Serves a job's log to anyone who has its signed URL. Refuses requests that carry credentials.
     pub(super) fn serve_log(&self, request: &HubRequest) -> HubReply {
         let job = request.segments.get(1).and_then(|job| job.parse().ok());
         let signed = request.query("sig").is_some() && request.header("authorization").is_none();
@@ -142,8 +143,8 @@ impl HubInner {
 }
 
 impl JsonRenderer<'_> {
-    /// Returns the workflow run of this job. A job without a branch is shown with one of our branch names, because a
-    /// fork may use any branch name.
+    /// Returns the workflow run of this job. If the job has no branch, the run is shown with one of our branch names,
+    /// because a fork may use any branch name.
     pub(super) fn workflow_run(&self, repo: RepoId, job: &HubCheckRun) -> Value {
         let branch = job.branch.as_deref().unwrap_or("countersign/issue-1");
         json!({

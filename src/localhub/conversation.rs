@@ -1,5 +1,5 @@
-//! Actions on issues: open, comment, label, react, close. The methods of [`Hub`] act as any user without permission
-//! checks; REST and pages check first.
+//! Actions on issues: open, comment, label, react, close. The methods of [`Hub`] act as any user and check no
+//! permissions; the REST API and the pages check permissions before they call them.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::types::{CommentId, IssueNo, RepoId, UserId};
 
-/// GitHub's default colour of a new label.
+/// Colour that GitHub gives a new label by default.
 const PLAIN_COLOR: &str = "ededed";
 
 impl Hub {
@@ -25,7 +25,7 @@ impl Hub {
         self.change(|c| c.open_issue(repo, user, title, Some(body.to_owned()), &[]))
     }
 
-    /// Changes the issue's title and text, each if it is `Some`.
+    /// Changes the title and the body of an issue. Each is changed only if it is `Some`.
     pub fn edit_issue(
         &self,
         repo: RepoId,
@@ -47,7 +47,7 @@ impl Hub {
         self.change(|c| c.comment(repo, issue, user, body))
     }
 
-    /// Like [`comment`](Self::comment), posted as a reply to an email.
+    /// Like [`comment`](Self::comment), but the comment is posted as a reply to an email.
     pub fn comment_by_email(
         &self,
         repo: RepoId,
@@ -76,7 +76,7 @@ impl Hub {
         self.change(|c| c.delete_comment(repo, comment, user))
     }
 
-    /// Adds a label to an issue; creates the label if the repository lacks it.
+    /// Adds a label to an issue. Creates the label if the repository does not have it.
     pub fn label(&self, repo: RepoId, issue: IssueNo, user: UserId, name: &str) -> Result<(), HubError> {
         self.change(|c| c.add_labels(repo, issue, user, &[name.to_owned()]))
     }
@@ -93,7 +93,7 @@ impl Hub {
         self.change(|c| c.set_open(repo, issue, user, true, None))
     }
 
-    /// Locks a conversation for everyone but collaborators, or unlocks it.
+    /// Locks a conversation for everyone except collaborators, or unlocks it.
     pub fn lock(&self, repo: RepoId, issue: IssueNo, user: UserId, locked: bool) -> Result<(), HubError> {
         self.change(|c| {
             c.issue_mut(repo, issue)?.locked = locked;
@@ -102,7 +102,7 @@ impl Hub {
         })
     }
 
-    /// Deletes an issue for good; it then answers 410.
+    /// Deletes an issue permanently. Requests for the issue are then answered with 410.
     pub fn delete_issue(&self, repo: RepoId, issue: IssueNo, user: UserId) -> Result<(), HubError> {
         self.change(|c| c.delete_issue(repo, issue, user))
     }
@@ -125,7 +125,7 @@ impl HubTransaction<'_> {
         Ok(number)
     }
 
-    /// Creates the row shared by issues and pull requests.
+    /// Creates the row that issues and pull requests have in common.
     pub(super) fn new_issue(
         &mut self,
         repo: RepoId,
@@ -321,7 +321,7 @@ impl HubTransaction<'_> {
         self.queue_webhook(repo, "issue_comment", Some(action), by, body);
     }
 
-    /// Returns the repository's label with that name; creates it if missing.
+    /// Returns the repository's label with this name; creates the label if it does not exist.
     pub(super) fn ensure_label(
         &mut self,
         repo: RepoId,
@@ -399,7 +399,7 @@ impl HubTransaction<'_> {
         self.queue_issue_webhook(repo, number, word, by, vec![("label", body)]);
     }
 
-    /// Reacts to the issue or one of its comments; returns whether the reaction is new.
+    /// Adds a reaction to the issue or to one of its comments. Returns whether the reaction is new.
     pub(super) fn react(
         &mut self,
         repo: RepoId,

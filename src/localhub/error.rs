@@ -1,4 +1,4 @@
-//! Errors of localhub's Rust API. Over HTTP the same failures are status codes.
+//! Errors of localhub's Rust API. Over HTTP, the same errors are reported as status codes.
 
 use std::{net::SocketAddr, path::PathBuf};
 

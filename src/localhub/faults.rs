@@ -1,44 +1,45 @@
-//! Faults that can be injected, from Rust only.
+//! Faults that can be injected into localhub, only through its Rust API.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{Hub, lock, model::HubState};
 use crate::types::{Oid, RepoId, Timestamp};
 
-/// A fault in REST requests. A fault with `times` affects that many matching requests; other faults last until
-/// [`Hub::clear_faults`] or the time they name.
+/// A fault that affects API requests. A fault with `times` affects that many matching requests. Other faults last until
+/// [`Hub::clear_faults`] is called or until the time that they contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HubFault {
     /// The request takes effect, but the response is replaced by a 502.
     AnswerBadGatewayAfter { method: String, path_contains: String, times: u32 },
     /// The request fails with this status and has no effect.
     Status { method: String, path_contains: String, status: u16, times: u32 },
-    /// 422 with GitHub's list of errors, and no effect.
+    /// The request fails with 422 and GitHub's list of validation errors, and has no effect.
     Unprocessable { method: String, path_contains: String, field: String, code: String, times: u32 },
     /// The request fails with this status and message, and has no effect.
     Refused { method: String, path_contains: String, status: u16, message: &'static str, times: u32 },
-    /// This GraphQL mutation fails with the given type, if any, and has no effect; other mutations of the request
-    /// succeed.
+    /// The GraphQL mutation with this name fails with the given type, if any, and has no effect. Other mutations in the
+    /// request succeed.
     Mutation { name: &'static str, kind: Option<&'static str>, message: &'static str, times: u32 },
-    /// The secondary rate limit: 403 with `Retry-After`, and no effect.
+    /// The secondary rate limit: the request fails with 403 and `Retry-After`, and has no effect.
     SecondaryLimit { method: String, path_contains: String, retry_after: Duration, times: u32 },
-    /// The secondary limit on content (80 writes a minute on GitHub): more than `most` writes of an installation
-    /// `within` that time are refused like in `SecondaryLimit`. `lately` holds the times of recent writes and starts
-    /// empty.
+    /// The secondary limit on creating content (80 writes a minute on GitHub). If an installation makes more than
+    /// `most` writes during `within`, further writes are refused as in `SecondaryLimit`. `lately` contains the times of
+    /// recent writes and must start empty.
     FastWrites { most: usize, within: Duration, lately: Vec<Timestamp> },
-    /// The connection is closed without a response, after or before the effect.
+    /// The connection is closed without a response. If `after_effect` is true, the request takes effect first;
+    /// otherwise it has no effect.
     Drop { method: String, path_contains: String, after_effect: bool, times: u32 },
-    /// The response is delayed by this much real time, at most a few seconds.
+    /// The response is delayed by this duration in real time, by at most a few seconds.
     Slow { method: String, path_contains: String, by: Duration, times: u32 },
-    /// The primary rate limit: all requests of an installation fail until then, with 403 or 429.
+    /// The primary rate limit: until this time, all requests of an installation fail with 403 or 429.
     PrimaryLimit { status: u16, until: Timestamp },
-    /// Reads of matching paths return 404 until then, as GitHub does briefly after an event.
+    /// Reads of matching paths return 404 until this time, as GitHub's do briefly after an event.
     HiddenUntil { path_contains: String, until: Timestamp },
-    /// Reads of issues, comments, labels, branches, checks and pull requests show the state from this long ago.
+    /// Reads of issues, comments, labels, branches, checks and pull requests return the state as it was this long ago.
     ReadsLag { by: Duration },
 }
 
-/// Maximum delay of `Slow`, below a client's timeout.
+/// Maximum delay caused by `Slow`, which is shorter than a client's timeout.
 const MAX_SLOWDOWN: Duration = Duration::from_secs(5);
 
 /// Effect of a fault on a request.
@@ -55,7 +56,7 @@ pub(super) enum FaultEffect {
     Lag(Duration),
 }
 
-/// The state before the change at `until`.
+/// A copy of the state that was current until `until`, when a change replaced it.
 pub(super) struct HubSnapshot {
     until: Timestamp,
     pub(super) state: HubState,
@@ -68,7 +69,7 @@ impl HubSnapshot {
     }
 }
 
-/// A request as matched against faults.
+/// Properties of a request against which faults are matched.
 pub(super) struct FaultTarget<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
@@ -78,7 +79,7 @@ pub(super) struct FaultTarget<'a> {
 }
 
 impl Hub {
-    /// Injects a fault. If several match, the first one is used up first.
+    /// Injects a fault. If several faults match a request, the one injected first is used up first.
     pub fn arm_fault(&self, fault: HubFault) {
         lock(&self.0.faults).push(fault);
     }
@@ -101,7 +102,7 @@ impl Hub {
         lock(&self.0.faults).iter_mut().find_map(|fault| fault.effect_on(request))
     }
 
-    /// Returns type and message if this mutation should fail.
+    /// Returns the error type and message if this mutation should fail; otherwise `None`.
     pub(super) fn mutation_fault(&self, called: &str) -> Option<(Option<&'static str>, &'static str)> {
         lock(&self.0.faults).iter_mut().find_map(|fault| match fault {
             HubFault::Mutation { name, kind, message, times } if *name == called && *times > 0 => {
@@ -112,7 +113,7 @@ impl Hub {
         })
     }
 
-    /// Keeps the current state before a change while a `ReadsLag` fault is active.
+    /// Saves a copy of the current state before a change, if a `ReadsLag` fault is active.
     pub(super) fn keep_snapshot(&self, state: &HubState) {
         let lag = lock(&self.0.faults).iter().find_map(|fault| match fault {
             HubFault::ReadsLag { by } => Some(*by),
@@ -130,7 +131,7 @@ impl Hub {
         moments.push(Arc::new(HubSnapshot { until: now, state: state.clone(), refs }));
     }
 
-    /// Returns the state that a lagging read sees; `None` if nothing has changed since.
+    /// Returns the state that a read lagging by `lag` sees; `None` if nothing has changed within that time.
     pub(super) fn lagged_snapshot(&self, lag: Duration) -> Option<Arc<HubSnapshot>> {
         let (now, moments) = ((self.0.now)(), lock(&self.0.moments));
         moments.iter().find(|moment| now.since(moment.until) < lag).cloned()

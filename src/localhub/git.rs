@@ -1,5 +1,5 @@
-//! Real git objects, created by the system's `git` in bare repositories. Each command runs with a cleared environment,
-//! so no user configuration or hooks apply.
+//! Real Git objects, created by the system's `git` in bare repositories. Each command runs with a cleared environment,
+//! so that no user configuration or hooks apply.
 
 use std::{
     ffi::OsStr,
@@ -34,7 +34,7 @@ pub(super) struct TreeEntry {
     pub(super) path: String,
 }
 
-/// One changed path of a tree; without an object the path is removed.
+/// A changed path of a tree. If it has no object, the path is removed.
 pub(super) struct TreeChange {
     pub(super) path: String,
     pub(super) mode: String,
@@ -58,19 +58,19 @@ pub(super) struct HubCommit {
     pub(super) message: String,
 }
 
-/// One file of a comparison.
+/// A changed file of a comparison.
 #[derive(Debug, Clone)]
 pub(super) struct FileDiff {
     pub(super) path: String,
-    /// `added`, `removed`, `modified` …
+    /// Kind of change, such as `added`, `removed` or `modified`.
     pub(super) status: &'static str,
     pub(super) additions: usize,
     pub(super) deletions: usize,
-    /// The hunks without the file header; `None` for binary files.
+    /// The diff hunks without the file header; `None` for binary files.
     pub(super) patch: Option<String>,
 }
 
-/// Returns a git command with a clean environment.
+/// Returns a Git command with a clean environment.
 pub(super) fn git_command(dir: &Path) -> Command {
     // By absolute path: with a bare name the standard library forks instead of spawning, and copying a large process's
     // page tables is most of the cost of a small git command.
@@ -108,7 +108,7 @@ impl BareRepository {
         Ok(git)
     }
 
-    /// Copies the history of a working repository's `HEAD` with git's own transport, which neither links to that
+    /// Copies the history of `HEAD` from a working repository with Git's own transport, which neither links to that
     /// repository nor writes to it. Returns the branch name.
     pub(super) fn fetch_head(&self, source: &Path, scratch: &Path) -> Result<String, HubError> {
         let complaint = |message: String| HubGitError { command: "fetch".into(), message };
@@ -186,7 +186,7 @@ impl BareRepository {
         self.run_oid(["hash-object", "-w", "--stdin"], Some(bytes))
     }
 
-    /// Returns `blob`, `tree`, `commit` or `tag`; `None` if that object does not exist.
+    /// Returns the type of an object: `blob`, `tree`, `commit` or `tag`; `None` if the object does not exist.
     pub(super) fn object_kind(&self, oid: &str) -> Option<String> {
         oid.parse::<Oid>().ok()?;
         self.run_line(["cat-file", "-t", oid], None).ok()
@@ -196,7 +196,7 @@ impl BareRepository {
         self.run(["cat-file", "blob", oid.as_str()], None)
     }
 
-    /// Returns the commit that a revision names. The revision may be untrusted.
+    /// Returns the commit that a revision names; `None` if no such commit exists. The revision may be untrusted input.
     pub(super) fn commit_at(&self, revision: &str) -> Option<Oid> {
         let named = |r: String| {
             self.run_oid(
@@ -214,7 +214,7 @@ impl BareRepository {
             .or_else(|| named(revision.to_owned()))
     }
 
-    /// Returns the object that a full ref name (`refs/heads/main`) points to.
+    /// Returns the object that a full ref name, such as `refs/heads/main`, points to.
     pub(super) fn reference(&self, name: &str) -> Option<Oid> {
         self.run_oid(["show-ref", "--verify", "--hash", "--", name], None).ok()
     }
@@ -223,7 +223,7 @@ impl BareRepository {
         self.reference(&format!("refs/heads/{name}"))
     }
 
-    /// Returns every branch with its commit, by name.
+    /// Returns all branches with their head commits, sorted by name.
     pub(super) fn branches(&self) -> Vec<(String, Oid)> {
         let format = "--format=%(refname:lstrip=2) %(objectname)";
         let text = self.run_line(["for-each-ref", format, "refs/heads/"], None).unwrap_or_default();
@@ -246,7 +246,7 @@ impl BareRepository {
         self.run_oid(["merge-base", a.as_str(), b.as_str()], None).ok()
     }
 
-    /// Merges two commits' trees; `None` on conflict.
+    /// Returns the tree that results from merging two commits; `None` if they conflict.
     pub(super) fn merge_trees(&self, ours: &Oid, theirs: &Oid) -> Option<Oid> {
         self.run_oid(["merge-tree", "--write-tree", ours.as_str(), theirs.as_str()], None).ok()
     }
@@ -260,7 +260,7 @@ impl BareRepository {
         Ok(parse_tree(&self.run(["ls-tree", "-z", "-l", treeish.as_str()], None)?))
     }
 
-    /// Returns the entry at `path` in a commit.
+    /// Returns the tree entry at `path` in a commit.
     pub(super) fn entry(&self, commit: &Oid, path: &str) -> Option<TreeEntry> {
         let out = self.run(["ls-tree", "-z", "-l", "--full-tree", commit.as_str(), "--", path], None).ok()?;
         parse_tree(&out).into_iter().find(|e| e.path == path)
@@ -271,7 +271,7 @@ impl BareRepository {
         self.blob(&entry.oid).ok()
     }
 
-    /// Builds a tree from `base` with some paths set or removed.
+    /// Creates a tree from `base` in which some paths are set or removed.
     pub(super) fn make_tree(&self, base: Option<&Oid>, entries: &[TreeChange]) -> Result<Oid, HubGitError> {
         let scratch = tempfile::tempdir_in(&self.dir)
             .map_err(|e| HubGitError { command: "write-tree".into(), message: e.to_string() })?;
@@ -301,7 +301,7 @@ impl BareRepository {
             .map_err(|_| HubGitError { command: "write-tree".into(), message: "no tree was written".into() })
     }
 
-    /// Writes the raw commit object, so that its message is kept byte for byte.
+    /// Creates a commit by writing the raw commit object, so that its message is kept byte for byte.
     pub(super) fn commit(
         &self,
         tree: &Oid,
@@ -330,7 +330,7 @@ impl BareRepository {
         })
     }
 
-    /// Returns the commits of a range (`main`, `a..b`), newest first.
+    /// Returns the commits of a range, such as `main` or `a..b`, newest first.
     pub(super) fn log(&self, range: &str, most: usize) -> Result<Vec<HubCommit>, HubGitError> {
         self.run_line(["rev-list", &format!("--max-count={most}"), range, "--"], None)?
             .lines()
@@ -339,7 +339,7 @@ impl BareRepository {
             .collect()
     }
 
-    /// Returns text files of a commit that contain all of these words, ignoring case.
+    /// Returns the paths of text files in a commit that contain all of these words, ignoring case.
     pub(super) fn grep(&self, commit: &Oid, words: &[&str]) -> Vec<String> {
         let words = words.iter().flat_map(|word| ["-e", word]);
         let args = ["grep", "-I", "-l", "-i", "-F", "--all-match"].into_iter().chain(words);
@@ -382,7 +382,7 @@ impl GitSignature {
     }
 }
 
-/// Runs a command to its end; feeds stdin from another thread to avoid a deadlock.
+/// Runs a command to its end. Its standard input is written by another thread, which avoids a deadlock.
 fn run_command(mut command: Command, name: &str, stdin: Option<&[u8]>) -> Result<Vec<u8>, HubGitError> {
     let failed = |message: String| HubGitError { command: name.to_owned(), message };
     let mut child = command

@@ -1,5 +1,5 @@
-//! GitHub's JSON representation, written from its REST documentation. Shares nothing with the client, so a mistake in
-//! one is not hidden by the other.
+//! GitHub's JSON representation, written from its REST documentation. No code is shared with the client, so that a
+//! mistake in one is not hidden by the same mistake in the other.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ pub(super) struct JsonRenderer<'a> {
     pub(super) hub: &'a HubInner,
 }
 
-/// Returns an opaque node id in GitHub's form. Like most of GitHub's ids, it is readable once decoded.
+/// Returns an opaque node id in GitHub's format. Like most of GitHub's ids, it is readable once decoded.
 pub(super) fn node_id(prefix: &str, id: u64) -> String {
     format!("{prefix}_{}", URL_SAFE_NO_PAD.encode(id.to_be_bytes()))
 }
@@ -40,17 +40,17 @@ impl JsonRenderer<'_> {
         format!("{}/api/v3", self.hub.base)
     }
 
-    /// A repository's API address.
+    /// Returns the API URL of a repository.
     pub(super) fn repo_api(&self, repo: &HubRepository) -> String {
         format!("{}/repos/{}", self.api(), self.state.name_of(repo))
     }
 
-    /// A repository's page address.
+    /// Returns the URL of a repository's page.
     pub(super) fn repo_web(&self, repo: &HubRepository) -> String {
         format!("{}/{}", self.hub.base, self.state.name_of(repo))
     }
 
-    /// A user as embedded in other objects.
+    /// Returns a user in the form embedded in other objects; `null` if the account does not exist.
     pub(super) fn account(&self, id: UserId) -> Value {
         let Some(account) = self.state.accounts.get(&id) else { return Value::Null };
         let login = &account.login;
@@ -116,7 +116,7 @@ impl JsonRenderer<'_> {
         }
     }
 
-    /// The App behind a bot account, as in `performed_via_github_app`.
+    /// Returns the App that a bot account belongs to, in the form of `performed_via_github_app`.
     fn performing_app(&self, user: UserId) -> Value {
         let app = self.state.accounts.get(&user).and_then(|a| a.app).and_then(|id| self.state.apps.get(&id));
         app.map_or(Value::Null, |app| self.app(app))
@@ -184,7 +184,7 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// An entry of `GET …/events` and `…/timeline`.
+    /// Returns an entry of `GET …/events` and `…/timeline`.
     pub(super) fn event(&self, repo: &HubRepository, event: &HubTimelineEvent) -> Value {
         let mut body = json!({
             "id": event.id, "node_id": node_id("EV", event.id),
@@ -211,7 +211,7 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// The App as shown to itself, with the number of installations.
+    /// Returns the App in the form shown to the App itself, with the number of its installations.
     pub(super) fn own_app(&self, app: &HubApp) -> Value {
         let mut body = self.app(app);
         let count = self.state.installations.values().filter(|i| i.app == app.id).count();

@@ -1,4 +1,4 @@
-//! Pull requests, reviews, commits and git objects in GitHub's JSON.
+//! Pull requests, reviews, commits and Git objects in GitHub's JSON representation.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::{
 use crate::types::Oid;
 
 impl JsonRenderer<'_> {
-    /// A pull request as in lists and webhooks.
+    /// Returns a pull request in the form used in lists and webhooks.
     pub(super) fn pull(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         let Some(pull) = &issue.pull else { return Value::Null };
         let (api, web) = (self.repo_api(repo), self.issue_web(repo, issue));
@@ -29,8 +29,8 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// A single pull request, with counts and mergeability. As on GitHub, mergeability is known only from the second
-    /// read on.
+    /// Returns a single pull request, with counts and mergeability. As on GitHub, mergeability is unknown in the first
+    /// read and known in later ones.
     pub(super) fn full_pull(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         let mut body = self.pull(repo, issue);
         let Some(pull) = &issue.pull else { return body };
@@ -73,7 +73,7 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// A review comment. Like GitHub's, it has no line number; the line is the end of the hunk.
+    /// Returns a review comment. Like GitHub's, it contains no line number; it refers to the last line of its hunk.
     pub(super) fn line_comment(
         &self,
         repo: &HubRepository,
@@ -97,7 +97,7 @@ impl JsonRenderer<'_> {
         body
     }
 
-    /// A commit as in `git/commits`.
+    /// Returns a commit in the form of the `git/commits` API.
     pub(super) fn git_commit(&self, repo: &HubRepository, commit: &HubCommit) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         json!({
@@ -113,7 +113,7 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// A commit as in `commits`.
+    /// Returns a commit in the form of the `commits` API.
     pub(super) fn commit(&self, repo: &HubRepository, commit: &HubCommit) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         let url = format!("{api}/commits/{}", commit.oid);
@@ -133,7 +133,7 @@ impl JsonRenderer<'_> {
         })
     }
 
-    /// The account behind a `<id>+<login>@users.noreply.localhub` address.
+    /// Returns the account that a `<id>+<login>@users.noreply.localhub` address belongs to.
     fn known_author(&self, who: &GitSignature) -> Value {
         let id = who.email.split_once('+').and_then(|(id, _)| id.parse().ok());
         id.map_or(Value::Null, |id| self.account(id))
@@ -148,7 +148,7 @@ impl JsonRenderer<'_> {
     }
 }
 
-/// Files that a pull request changes: its head compared with the merge base.
+/// Returns the files that a pull request changes, by comparing its head with the merge base.
 pub(super) fn changed_files(git: &BareRepository, pull: &HubPullRequest) -> Vec<FileDiff> {
     let base = git.merge_base(&pull.base_oid, &pull.head_oid).unwrap_or_else(|| pull.base_oid.clone());
     git.diff(&base, &pull.head_oid).unwrap_or_default()

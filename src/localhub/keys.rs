@@ -1,4 +1,4 @@
-//! Private keys of Apps: generation, and checks of an App's signatures.
+//! Private keys of Apps: key generation and verification of Apps' signatures.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use num_bigint::BigUint;
@@ -12,7 +12,7 @@ use secrecy::SecretString;
 
 use super::HubError;
 
-/// Size of a prime; two make a 2048-bit key, as on GitHub.
+/// Size of a prime in bytes. Two such primes make a 2048-bit key, as on GitHub.
 const PRIME_BYTES: usize = 128;
 
 const EXPONENT: u32 = 65_537;
@@ -20,10 +20,10 @@ const EXPONENT: u32 = 65_537;
 /// Bases of the Miller-Rabin test. Candidates are random, so fixed bases are as good as random ones.
 const BASES: [u32; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
 
-/// Divisors tried before the slow test.
+/// Small divisors that are tried before the slower Miller-Rabin test.
 const SMALL_DIVISORS: std::ops::Range<u32> = 3..2000;
 
-/// Generates a 2048-bit RSA key, as PKCS#1 in PEM.
+/// Generates a 2048-bit RSA key in PKCS#1 PEM format.
 pub(super) fn new_key() -> Result<SecretString, HubError> {
     let failed = || HubError::Refused("could not generate a key".to_owned());
     let der = private_key(&prime()?, &prime()?).ok_or_else(failed)?;
@@ -37,8 +37,8 @@ pub(super) fn new_key() -> Result<SecretString, HubError> {
     Ok(SecretString::from(pem + "-----END RSA PRIVATE KEY-----\n"))
 }
 
-/// Returns the RS256 signature of `message`. RS256 is deterministic, so an App's signature is valid if it equals this
-/// one.
+/// Returns the RS256 signature of `message`. RS256 is deterministic, so an App's signature is valid if it equals the
+/// returned one.
 pub(super) fn sign(pem: &str, message: &[u8]) -> Option<Vec<u8>> {
     let der = PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok()?;
     let key = RsaSigningKey::new(&der).ok()?;
@@ -61,7 +61,7 @@ fn prime() -> Result<BigUint, HubError> {
     }
 }
 
-/// Miller-Rabin test of a large odd number.
+/// Whether a large odd number is probably prime, by the Miller-Rabin test.
 fn is_prime(number: &BigUint) -> bool {
     if SMALL_DIVISORS.step_by(2).any(|divisor| number % divisor == BigUint::ZERO) {
         return false;
@@ -80,7 +80,7 @@ fn is_prime(number: &BigUint) -> bool {
     })
 }
 
-/// `RSAPrivateKey` of RFC 8017, in DER. `None` if the primes are unsuitable.
+/// Returns the `RSAPrivateKey` structure of RFC 8017 in DER; `None` if no key can be made from the two primes.
 fn private_key(p: &BigUint, q: &BigUint) -> Option<Vec<u8>> {
     let exponent = BigUint::from(EXPONENT);
     let (before_p, before_q) = (p - 1_u32, q - 1_u32);

@@ -1,11 +1,11 @@
-//! localhub: a small GitHub on loopback, on top of real bare git repositories. `countersign demo` and the tests run
-//! against it; the bot uses it over HTTP only, exactly like GitHub, and cannot tell the difference.
+//! localhub: a small GitHub on the loopback interface, based on real bare Git repositories. `countersign demo` and the
+//! tests run against it. The bot uses it only over HTTP, exactly like GitHub, and cannot tell the difference.
 //!
-//! It follows GitHub's REST documentation and shares no types with the client. Routes that are not implemented return
-//! 404 and name the route. Users act from Rust or on its pages; faults can be injected only from Rust. It listens on
-//! loopback only and rejects foreign `Host` headers.
+//! localhub follows GitHub's REST documentation and shares no types with the client. Routes that are not implemented
+//! return 404 and name the route. Users act through the Rust API or on localhub's pages; faults can be injected only
+//! through the Rust API. localhub listens on loopback only and rejects foreign `Host` headers.
 //!
-//! Start reading here, then `transaction.rs` (all changes), `rest/` (the API), `smart_http.rs` (git), `webhooks.rs` and
+//! Start reading here, then `transaction.rs` (all changes), `rest/` (the API), `smart_http.rs` (Git), `webhooks.rs` and
 //! `pages/`.
 
 mod actions;
@@ -62,22 +62,23 @@ use git::BareRepository;
 use model::HubState;
 use transaction::HubTransaction;
 
-/// State file in the data directory.
+/// Name of the state file in the data directory.
 pub const STATE_FILE: &str = "hub.json";
 
 /// Options of a hub: address, data directory and clock.
 pub struct HubOptions {
-    /// A loopback address; port 0 picks a free one.
+    /// A loopback address. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Directory of bare repositories and `hub.json`. A hub started again on the same directory continues.
+    /// Directory of the bare repositories and `hub.json`. A hub that is started with an existing directory continues
+    /// from its state.
     pub data: PathBuf,
     pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// Whether each change is written to `hub.json` before it is published; otherwise the state is written once, when
-    /// the hub stops.
+    /// Whether each change is written to `hub.json` before it is published. If false, the state is written only once,
+    /// when the hub stops.
     pub keeps: bool,
 }
 
-/// A running hub; clones share it. Methods that change something block while git runs.
+/// A running hub. Clones refer to the same hub. Methods that change the state block while Git runs.
 #[derive(Clone)]
 pub struct Hub(Arc<HubInner>);
 
@@ -89,12 +90,12 @@ pub(crate) struct HubInner {
     keeps: bool,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     address: SocketAddr,
-    /// `http://127.0.0.1:PORT`, without a trailing slash.
+    /// Base URL `http://127.0.0.1:PORT`, without a trailing slash.
     base: String,
-    /// Grants access to the pages; printed at each start, then kept in a cookie.
+    /// Token that grants access to the pages. It is printed at each start and then kept in a cookie.
     page_token: String,
     events: broadcast::Sender<HubEvent>,
-    /// Number of queued and running deliveries.
+    /// Number of webhook deliveries that are queued or being sent.
     pending: watch::Sender<usize>,
     requests: Mutex<Vec<HubRequestView>>,
     writes: AtomicUsize,
@@ -102,16 +103,17 @@ pub(crate) struct HubInner {
     /// Earlier states for lagging reads; empty unless a `ReadsLag` fault is active.
     moments: Mutex<Vec<Arc<faults::HubSnapshot>>>,
     write_watch: WriteWatcher,
-    /// Requests of each token in the current hour, for the rate limit headers.
+    /// Number of requests made with each token in the current hour, for the rate limit headers.
     used: Mutex<HashMap<String, (i64, u64)>>,
-    /// Pull requests whose current branches have been compared; the first read starts the comparison.
+    /// Pull requests whose current branch heads have been compared. The first read of a pull request starts the
+    /// comparison.
     compared: Mutex<HashMap<(RepoId, u64), [Oid; 2]>>,
     stop: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Hub {
-    /// Opens the data directory and starts listening. Needs a tokio runtime.
+    /// Opens the data directory and starts listening. Must be called within a Tokio runtime.
     pub async fn start(options: HubOptions) -> Result<Self, HubError> {
         if !options.listen.ip().is_loopback() {
             return Err(HubError::NotLoopback(options.listen));
@@ -156,7 +158,7 @@ impl Hub {
         Ok(hub)
     }
 
-    /// Stops listening and delivering; the next start sends queued deliveries.
+    /// Stops listening and sending webhooks. Queued webhooks are sent after the next start.
     pub async fn stop(&self) {
         self.0.stop.cancel();
         let tasks = std::mem::take(&mut *lock(&self.0.tasks));
@@ -171,7 +173,7 @@ impl Hub {
         }
     }
 
-    /// Resolves once [`Hub::stop`] is called.
+    /// Waits until [`Hub::stop`] is called.
     pub async fn stopped(&self) {
         self.0.stop.cancelled().await;
     }
@@ -180,24 +182,24 @@ impl Hub {
         self.url("")
     }
 
-    /// Replaces `https://api.github.com` in a client.
+    /// Returns the API URL that a client must use instead of `https://api.github.com`.
     pub fn api_url(&self) -> Url {
         self.url("/api/v3")
     }
 
-    /// Address of the pages with the access token.
+    /// Returns the URL of the pages, including the access token.
     pub fn page_url(&self) -> Url {
         self.url(&format!("/?token={}", self.0.page_token))
     }
 
-    /// Address of a repository page with the access token: `hub.repo_page_url(repo, "issues/1")`.
+    /// Returns the URL of a page of a repository, including the access token: `hub.repo_page_url(repo, "issues/1")`.
     pub fn repo_page_url(&self, repo: RepoId, path: &str) -> Option<Url> {
         let name = self.read(|s| s.repositories.get(&repo).map(|r| s.name_of(r)))?;
         Some(self.url(&format!("/{name}/{path}?token={}", self.0.page_token)))
     }
 
-    /// Copies everything into a new directory as one snapshot, for a second hub to continue from. Queued webhooks are
-    /// copied too and keep their target.
+    /// Copies the whole state into a new directory as one snapshot, from which a second hub can continue. Queued
+    /// webhooks are copied too and keep their target URL.
     pub fn copy_to(&self, fresh: &Path) -> Result<(), HubError> {
         let state = lock(&self.0.state);
         copy_folder(&self.0.data, fresh)
@@ -210,12 +212,12 @@ impl Hub {
         Url::parse(&text).expect("a socket address and a path of ours make a URL")
     }
 
-    /// Path of the bare repository.
+    /// Returns the path of a bare repository.
     pub fn git_dir(&self, repo: RepoId) -> PathBuf {
         self.0.git_dir(repo)
     }
 
-    /// Subscribes to events from now on. A reader that falls 4096 events behind gets a lag error.
+    /// Subscribes to all events from now on. A reader that falls 4096 events behind gets a lag error.
     pub fn subscribe(&self) -> broadcast::Receiver<HubEvent> {
         self.0.events.subscribe()
     }
@@ -224,7 +226,7 @@ impl Hub {
         look(&lock(&self.0.state))
     }
 
-    /// Applies a change to the state, writes it to disk, then publishes the events.
+    /// Applies a change to the state, writes the state to disk, then publishes the events.
     fn change<T, E: From<HubError>>(
         &self,
         act: impl FnOnce(&mut HubTransaction<'_>) -> Result<T, E>,
@@ -249,8 +251,8 @@ impl Hub {
 }
 
 impl HubInner {
-    /// Whether a pull request's mergeability is known. As on GitHub, it is known from the second read of the same
-    /// branch heads on.
+    /// Whether a pull request's mergeability is known. As on GitHub, it is unknown in the first read of the same branch
+    /// heads and known in later ones.
     fn is_compared(&self, pull: (RepoId, u64), ends: [Oid; 2]) -> bool {
         lock(&self.compared).insert(pull, ends.clone()) == Some(ends)
     }

@@ -1,5 +1,5 @@
-//! State of localhub: plain rows, written to `hub.json` after every change, with lookups only. Changes are in
-//! `transaction.rs`, the JSON form is in `json.rs`.
+//! State of localhub. It consists of plain rows, which are written to `hub.json` after every change. This module
+//! contains only lookups; changes are in `transaction.rs`, and the JSON format is in `json.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{CommentId, InstallationId, Oid, RepoId, RepoName, Role, Timestamp, UserId};
 
-/// First id. Objects of all types share one counter, so an id never refers to an object of another type.
+/// Id of the first object. Objects of all types share one counter, so that no two objects of different types have the
+/// same id.
 const FIRST_ID: u64 = 1001;
 
 #[derive(Serialize, Deserialize, Clone)]
@@ -17,14 +18,14 @@ pub(super) struct HubState {
     pub(super) apps: BTreeMap<u64, HubApp>,
     pub(super) installations: BTreeMap<InstallationId, HubInstallation>,
     pub(super) repositories: BTreeMap<RepoId, HubRepository>,
-    /// Former `owner/name`s in lower case, answered with 301.
+    /// Former `owner/name`s of repositories in lower case; requests for them are answered with 301.
     pub(super) renamed: BTreeMap<String, RepoId>,
-    /// Installation tokens by sha256; the token itself is not stored.
+    /// Installation tokens by their SHA-256 hash. The tokens themselves are not stored.
     pub(super) tokens: BTreeMap<String, HubToken>,
     pub(super) deliveries: Vec<HubDelivery>,
-    /// Submitted manifests not yet exchanged, by code.
+    /// Submitted manifests, by code, whose code has not been exchanged for credentials yet.
     pub(super) conversions: BTreeMap<String, HubManifestConversion>,
-    /// Access token of the pages; kept over restarts, so printed links stay valid.
+    /// Access token of the pages. It is kept across restarts, so that printed links stay valid.
     #[serde(default)]
     pub(super) page_token: String,
 }
@@ -50,7 +51,7 @@ impl Default for HubState {
 pub(super) struct HubAccount {
     pub(super) id: UserId,
     pub(super) login: String,
-    /// App whose bot this account is.
+    /// App that this account is the bot of; `None` for a person.
     pub(super) app: Option<u64>,
     pub(super) created_at: Timestamp,
 }
@@ -69,7 +70,8 @@ pub(super) struct HubApp {
     pub(super) webhook_secret: String,
     pub(super) hook_id: u64,
     pub(super) external_url: String,
-    /// PKCS#1 PEM. GitHub keeps only the public half; here the manifest flow returns it once.
+    /// Private key in PKCS#1 PEM format. GitHub keeps only the public key; localhub keeps the private key because the
+    /// manifest flow returns it once.
     pub(super) pem: String,
     pub(super) created_at: Timestamp,
 }
@@ -89,7 +91,7 @@ pub(super) struct HubInstallation {
 pub(super) struct HubToken {
     pub(super) installation: InstallationId,
     pub(super) expires_at: Timestamp,
-    /// Permissions of the token; fewer than the installation's if the request asked for fewer.
+    /// Permissions of the token. They are fewer than the installation's if the token request asked for fewer.
     pub(super) permissions: BTreeMap<String, String>,
     pub(super) repositories: Option<BTreeSet<RepoId>>,
 }
@@ -106,10 +108,10 @@ pub(super) struct HubRepository {
     pub(super) pushed_at: Timestamp,
     pub(super) roles: BTreeMap<UserId, Role>,
     pub(super) labels: Vec<HubLabel>,
-    /// Last number given to an issue or pull request.
+    /// Most recent number given to an issue or pull request.
     pub(super) last_number: u64,
     pub(super) issues: BTreeMap<u64, HubIssue>,
-    /// Numbers of deleted issues, answered with 410.
+    /// Numbers of deleted issues; requests for them are answered with 410.
     pub(super) deleted: BTreeSet<u64>,
     pub(super) refuses_drafts: bool,
     #[serde(default)]
@@ -135,19 +137,19 @@ pub struct RepositoryProfile {
 #[derive(Serialize, Deserialize, Clone)]
 pub(super) struct HubCheckRun {
     pub(super) id: u64,
-    /// Shared by an App's checks on a commit.
+    /// Id of the check suite, which all checks of an App on the same commit share.
     pub(super) suite: u64,
     pub(super) app: u64,
     pub(super) name: String,
     pub(super) head: Oid,
-    /// Branch that pointed to the commit when the check was created.
+    /// Branch whose head was the commit when the check was created.
     pub(super) branch: Option<String>,
     pub(super) external_id: Option<String>,
     pub(super) details_url: Option<String>,
-    /// `queued`, `in_progress` or `completed`.
+    /// Status of the check: `queued`, `in_progress` or `completed`.
     pub(super) status: String,
     pub(super) conclusion: Option<String>,
-    /// Fork whose pull request the job ran for.
+    /// Fork for whose pull request the job ran.
     #[serde(default)]
     pub(super) fork: Option<RepoId>,
     #[serde(default)]
@@ -159,13 +161,13 @@ pub(super) struct HubCheckRun {
     pub(super) completed_at: Option<Timestamp>,
 }
 
-/// A commit status of a CI system without checks.
+/// A commit status, reported by a CI system that creates no checks.
 #[derive(Serialize, Deserialize, Clone)]
 pub(super) struct HubCommitStatus {
     pub(super) id: u64,
     pub(super) head: Oid,
     pub(super) context: String,
-    /// `pending`, `success`, `failure` or `error`.
+    /// State of the commit status: `pending`, `success`, `failure` or `error`.
     pub(super) state: String,
     pub(super) description: Option<String>,
     pub(super) by: UserId,
@@ -178,7 +180,7 @@ pub struct HubAnnotation {
     pub path: String,
     pub start_line: u64,
     pub end_line: u64,
-    /// `notice`, `warning` or `failure`.
+    /// Level of the annotation: `notice`, `warning` or `failure`.
     pub annotation_level: String,
     pub title: Option<String>,
     pub message: String,
@@ -199,13 +201,13 @@ pub(super) struct HubIssue {
     pub(super) title: String,
     pub(super) body: Option<String>,
     pub(super) author: UserId,
-    /// Last editor of the body.
+    /// User who edited the body last.
     #[serde(default)]
     pub(super) editor: Option<UserId>,
     #[serde(default)]
     pub(super) edited_at: Option<Timestamp>,
     pub(super) open: bool,
-    /// Only collaborators may comment, and nobody may react.
+    /// Whether the conversation is locked. In that case, only collaborators may comment, and nobody may react.
     #[serde(default)]
     pub(super) locked: bool,
     pub(super) state_reason: Option<String>,
@@ -229,7 +231,7 @@ pub(super) struct HubComment {
     pub(super) updated_at: Timestamp,
     pub(super) edits: usize,
     pub(super) reactions: Vec<HubReaction>,
-    /// Whether it was written as a reply to an email.
+    /// Whether the comment was written as a reply to an email.
     #[serde(default)]
     pub(super) by_email: bool,
 }
@@ -246,7 +248,7 @@ pub(super) struct HubReaction {
 #[derive(Serialize, Deserialize, Clone)]
 pub(super) struct HubTimelineEvent {
     pub(super) id: u64,
-    /// GitHub's event name: `labeled`, `unlabeled`, `closed`, `reopened`, `renamed` …
+    /// GitHub's name for the event, such as `labeled`, `unlabeled`, `closed`, `reopened` or `renamed`.
     pub(super) event: String,
     pub(super) actor: UserId,
     pub(super) at: Timestamp,
@@ -260,7 +262,7 @@ pub(super) struct HubPullRequest {
     pub(super) draft: bool,
     pub(super) head: String,
     pub(super) base: String,
-    /// Last head commit; remains when the branch is deleted.
+    /// Most recent head commit. It is kept when the branch is deleted.
     pub(super) head_oid: Oid,
     pub(super) base_oid: Oid,
     pub(super) merged_at: Option<Timestamp>,
@@ -273,7 +275,7 @@ pub(super) struct HubPullRequest {
 pub(super) struct HubReview {
     pub(super) id: u64,
     pub(super) user: UserId,
-    /// `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
+    /// State of the review: `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
     pub(super) state: String,
     pub(super) body: String,
     pub(super) commit: Oid,
@@ -289,7 +291,7 @@ pub(super) struct HubLineComment {
     pub(super) path: String,
     pub(super) line: u64,
     pub(super) body: String,
-    /// First comment of the thread, if this is a reply.
+    /// Id of the first comment in the thread, if this comment is a reply.
     #[serde(default)]
     pub(super) reply_to: Option<u64>,
 }
@@ -306,7 +308,7 @@ pub struct HubDelivery {
     pub(super) repository: Option<RepoId>,
     pub(super) redelivery: bool,
     pub(super) at: Timestamp,
-    /// Absent until tried; 0 if nobody answered.
+    /// HTTP status of the receiver's response. `None` if the delivery has not been tried yet; 0 if nobody responded.
     pub status: Option<u16>,
 }
 
@@ -352,7 +354,8 @@ impl HubState {
 }
 
 impl HubRepository {
-    /// Role of `user` here: admin for the owner; strangers can read public repositories.
+    /// Returns the role of `user` in this repository. The owner has admin; in a public repository, everybody has at
+    /// least read.
     pub(super) fn role_of(&self, user: UserId) -> Role {
         if user == self.owner {
             return Role::Admin;

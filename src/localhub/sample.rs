@@ -1,6 +1,6 @@
-//! The sample repository of `countersign demo`: a small real Rust project and its issues.
+//! The sample repository of `countersign demo`: a small but real Rust project and its issues.
 
-/// Files by path, and issues with title and body.
+/// Files by path, and issues with title and body, of a sample repository.
 pub struct SampleRepository {
     pub files: Vec<(&'static str, &'static [u8])>,
     pub issues: Vec<(&'static str, &'static str)>,
@@ -18,7 +18,7 @@ macro_rules! issue {
     };
 }
 
-/// Returns the embedded sample.
+/// Returns the sample repository that is compiled into the program.
 pub fn embedded_sample() -> SampleRepository {
     SampleRepository {
         files: vec![
@@ -36,7 +36,7 @@ pub fn embedded_sample() -> SampleRepository {
     }
 }
 
-/// Splits an issue file: the first line, after `# `, is the title; the rest is the body.
+/// Splits an issue file into title and body. The first line, after `# `, is the title; the rest is the body.
 fn split_title(text: &'static str) -> (&'static str, &'static str) {
     let (title, body) = text.split_once('\n').unwrap_or((text, ""));
     (title.trim_start_matches("# ").trim(), body.trim())

@@ -1,5 +1,5 @@
-//! HTTP listener for the API, git and the pages, dispatched by path. Requests are read completely and answered on a
-//! blocking thread, because git is a process.
+//! HTTP listener for the API, Git and the pages, dispatched by path. Requests are read completely and handled on a
+//! blocking thread, because Git runs as a separate process.
 
 use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
@@ -18,15 +18,15 @@ use tokio::net::TcpListener;
 use super::{Hub, pages, rest, smart_http};
 use crate::types::Timestamp;
 
-/// Maximum request body. GitHub takes blobs up to 100 MB; a rehearsal posts far less.
+/// Maximum size of a request body. GitHub accepts blobs up to 100 MB, but a rehearsal posts far less.
 const BODY_BYTES: usize = 40 * 1024 * 1024;
 
-/// Root of the API, as on GitHub Enterprise Server.
+/// Root path of the API, the same as on GitHub Enterprise Server.
 const API: &str = "/api/v3";
 
 const GRAPHQL: &str = "/api/graphql";
 
-/// First path segments of the API that also work without [`API`]; no page uses them.
+/// First path segments of API routes that also work without the prefix [`API`]. No page uses these segments.
 const ROOT_API_SEGMENTS: [&str; 9] = [
     "app",
     "app-manifests",
@@ -41,7 +41,7 @@ const ROOT_API_SEGMENTS: [&str; 9] = [
 
 pub(super) struct HubRequest {
     pub(super) method: Method,
-    /// Relative to the API's root for API requests, else the whole path; still encoded.
+    /// Path of the request, still percent-encoded. For API requests, it is relative to the API's root.
     pub(super) path: String,
     pub(super) segments: Vec<String>,
     pub(super) query: BTreeMap<String, String>,
@@ -57,13 +57,13 @@ pub(super) struct HubReply {
     pub(super) sent: ReplyTiming,
 }
 
-/// Timing of a response.
+/// Timing with which a response is sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ReplyTiming {
     #[default]
     Whole,
     Late(Duration),
-    /// The connection is closed instead.
+    /// No response is ever sent; the connection is closed instead.
     Never,
 }
 
@@ -96,7 +96,7 @@ impl HubReply {
         Self { status, headers: HeaderMap::new(), body: Vec::new(), sent: ReplyTiming::Whole }
     }
 
-    /// Adds a header; skips a value that is invalid in headers.
+    /// Adds a header. Does nothing if the value is not valid in a header.
     pub(super) fn with_header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.append(HeaderName::from_static(name), value);
@@ -167,7 +167,7 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     into_response(reply.with_header("date", &date))
 }
 
-/// Formats the hub's own time, which clients compare their clocks with.
+/// Formats a time for the `Date` header. The hub's own time is used, because clients compare their clocks with it.
 fn http_date(now: Timestamp) -> String {
     let format = time::macros::format_description!(
         "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
@@ -176,7 +176,8 @@ fn http_date(now: Timestamp) -> String {
     now.and_then(|now| now.format(format).ok()).unwrap_or_default()
 }
 
-/// Whether `Host` is our address. A foreign page can make a browser send requests here, but not with our host name.
+/// Whether the `Host` header names our address. A foreign web page can make a browser send requests to the hub, but not
+/// with the hub's host name.
 fn is_our_host(hub: &Hub, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();
     let port = hub.0.address.port();

@@ -1,5 +1,5 @@
-//! Git's smart HTTP protocol, read only: `git fetch` and `git clone` of the bare repositories. A private repository
-//! needs an installation token with `contents: read`; pushes are refused.
+//! Git's smart HTTP protocol, read only, for `git fetch` and `git clone` of the bare repositories. A private repository
+//! requires an installation token with `contents: read`. Pushes are refused.
 
 use std::{
     io::Write,
@@ -18,7 +18,7 @@ use super::{
 const READ: &str = "git-upload-pack";
 const WRITE: &str = "git-receive-pack";
 
-/// Whether the request is for git and not for a page.
+/// Whether the request uses the Git protocol and is not for a page.
 pub(super) fn is_git(request: &HubRequest) -> bool {
     let path = request.path.as_str();
     path.ends_with("/info/refs") || path.ends_with(READ) || path.ends_with(WRITE)
@@ -102,7 +102,7 @@ fn exchange(mut command: Command, request: &HubRequest) -> HubReply {
     }
 }
 
-/// Decompresses a long request with the system's `gzip`.
+/// Decompresses a request body with the system's `gzip`. Git compresses long requests.
 fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut command = Command::new("gzip");
     command.arg("-dc").env_clear();
@@ -110,7 +110,7 @@ fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     run(command, bytes)
 }
 
-/// Feeds stdin to a command and returns its output; `None` if it cannot run.
+/// Runs a command with this standard input and returns its output; `None` if the command cannot run.
 fn run(mut command: Command, input: &[u8]) -> Option<Vec<u8>> {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;

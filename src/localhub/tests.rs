@@ -1,4 +1,4 @@
-//! Tests of the hub over HTTP, as a client uses it.
+//! Tests of the hub over HTTP, in the same way as a client uses it.
 
 use std::{
     sync::{Arc, atomic::AtomicI64, atomic::Ordering::SeqCst},
@@ -217,7 +217,7 @@ async fn foreign_host_header_is_refused() {
     assert_eq!(answer.status(), 421);
 }
 
-/// Submits a form as a browser would, from our page or from a foreign origin.
+/// Submits a form as a browser would. `origin` is the origin of the page with the form: our own or a foreign one.
 async fn submit_form(w: &HubFixture, path: &str, origin: &str, fields: &[(&str, &str)]) -> Response {
     let mut body = url::form_urlencoded::Serializer::new(String::new());
     body.extend_pairs(fields);

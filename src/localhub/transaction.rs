@@ -1,5 +1,6 @@
-//! A change in progress: the state, its time, and the events to publish afterwards. Every change of the hub is a method
-//! of [`HubTransaction`] (here, in `actions.rs` and `conversation.rs`), so REST, pages and Rust cause the same events.
+//! A change in progress: the state, the time of the change, and the events to publish afterwards. Every change of the
+//! hub is a method of [`HubTransaction`] (here, in `actions.rs` and in `conversation.rs`), so REST, pages and the Rust
+//! API cause the same events.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::types::{InstallationId, IssueNo, Oid, RepoId, Timestamp, UserId};
 
-/// Deliveries kept; the oldest are removed with their bodies.
+/// Maximum number of deliveries kept. Beyond that, the oldest are removed together with their bodies.
 const DELIVERIES_KEPT: usize = 2000;
 
 pub(super) struct HubTransaction<'a> {
@@ -98,7 +99,7 @@ impl<'a> HubTransaction<'a> {
         }
     }
 
-    /// Queues a repository event for every installed App that subscribes to it.
+    /// Queues a webhook about a repository for every installed App that subscribes to the event.
     pub(super) fn queue_webhook(
         &mut self,
         repo: RepoId,
@@ -127,7 +128,7 @@ impl<'a> HubTransaction<'a> {
         }
     }
 
-    /// Queues an `issues` event with the issue and the given extra fields.
+    /// Queues a webhook of the event `issues`, with the issue and the given extra fields.
     pub(super) fn queue_issue_webhook(
         &mut self,
         repo: RepoId,
@@ -149,7 +150,7 @@ impl<'a> HubTransaction<'a> {
         self.queue_webhook(repo, event, Some(action), sender, body);
     }
 
-    /// Queues an event about the App itself; these need no subscription.
+    /// Queues a webhook about the App itself. Such webhooks need no subscription.
     pub(super) fn queue_app_webhook(
         &mut self,
         app: u64,
@@ -208,7 +209,8 @@ impl<'a> HubTransaction<'a> {
         }
     }
 
-    /// Updates the pull requests of branches that moved just before the hub was killed.
+    /// Updates the pull requests of branches that moved just before the hub was killed, so that their moves were not
+    /// recorded.
     pub(super) fn catch_up(&mut self) -> Result<(), HubError> {
         for MissedBranchMove { repo, branch, from, to, by } in find_missed_branch_moves(self.state, self.hub)
         {
@@ -217,7 +219,7 @@ impl<'a> HubTransaction<'a> {
         Ok(())
     }
 
-    /// Updates pull requests and queues `push` after a branch was created, moved or deleted.
+    /// Updates pull requests and queues a `push` webhook after a branch was created, moved or deleted.
     pub(super) fn follow_branch_move(
         &mut self,
         repo: RepoId,
@@ -280,7 +282,7 @@ impl<'a> HubTransaction<'a> {
     }
 }
 
-/// A moved branch that its pull request has not followed.
+/// A branch that moved without its pull request having been updated.
 pub(super) struct MissedBranchMove {
     repo: RepoId,
     branch: String,
@@ -289,7 +291,7 @@ pub(super) struct MissedBranchMove {
     by: UserId,
 }
 
-/// Finds branch moves whose record was lost when the hub was killed after git's update.
+/// Returns the branch moves that Git completed but the state does not contain, because the hub was killed in between.
 pub(super) fn find_missed_branch_moves(state: &HubState, hub: &HubInner) -> Vec<MissedBranchMove> {
     let mut found = Vec::new();
     for repo in state.repositories.values() {
@@ -305,7 +307,7 @@ pub(super) fn find_missed_branch_moves(state: &HubState, hub: &HubInner) -> Vec<
     found
 }
 
-/// Returns a random version 4 UUID, the form of GitHub's delivery ids.
+/// Returns a random version 4 UUID, which is the format of GitHub's delivery ids.
 fn guid() -> Result<String, HubError> {
     let hex = super::random_hex(16)?;
     let variant = ["8", "9", "a", "b"][hex.as_bytes()[16] as usize % 4];

@@ -14,14 +14,14 @@ pub struct HubIssueView {
     pub number: IssueNo,
     pub title: String,
     pub body: String,
-    /// `open` or `closed`.
+    /// State of the issue: `open` or `closed`.
     pub state: String,
     pub labels: Vec<String>,
     pub author: String,
     pub comments: Vec<HubCommentView>,
-    /// Reactions to the issue itself: login and content (`eyes`, `+1` …).
+    /// Reactions to the issue itself: login and content (such as `eyes` or `+1`) of each.
     pub reactions: Vec<(String, String)>,
-    /// Timeline without comments, oldest first.
+    /// Timeline events without the comments, oldest first.
     pub timeline: Vec<HubTimelineItem>,
 }
 
@@ -38,10 +38,10 @@ pub struct HubCommentView {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubTimelineItem {
-    /// GitHub's event name: `labeled`, `closed` …
+    /// GitHub's name for the event, such as `labeled` or `closed`.
     pub event: String,
     pub actor: String,
-    /// The label, or the new title.
+    /// Detail of the event: the label or the new title.
     pub detail: Option<String>,
     pub at: Timestamp,
 }
@@ -52,7 +52,7 @@ pub struct HubPullRequestView {
     pub title: String,
     pub body: String,
     pub draft: bool,
-    /// `open` or `closed`.
+    /// State of the pull request: `open` or `closed`.
     pub state: String,
     pub merged: bool,
     pub head: String,
@@ -85,14 +85,14 @@ pub struct HubCommitView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubRequestView {
     pub method: String,
-    /// Relative to the API's root, with its query.
+    /// Path of the request, relative to the API's root and including its query.
     pub path: String,
     pub status: u16,
-    /// The acting login, `app SLUG` for an App's own token, or `anonymous`.
+    /// Login of the acting account, `app SLUG` for a request with an App's own token, or `anonymous`.
     pub actor: String,
 }
 
-/// An event, sent to [`Hub::subscribe`]rs after it is on disk.
+/// An event, sent to the subscribers of [`Hub::subscribe`] after the change is on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubEvent {
     pub repo: RepoId,
@@ -128,7 +128,7 @@ impl Hub {
         self.read(|s| Some(view_issue(s, s.repositories.get(&repo)?.issues.get(&number.0)?)))
     }
 
-    /// Returns the pull requests, oldest first.
+    /// Returns the pull requests of a repository, oldest first.
     pub fn pulls(&self, repo: RepoId) -> Vec<HubPullRequestView> {
         self.read(|s| {
             let issues = s.repositories.get(&repo).into_iter().flat_map(|r| r.issues.values());
@@ -136,20 +136,20 @@ impl Hub {
         })
     }
 
-    /// Returns a file at a branch's head.
+    /// Returns the content of a file at a branch's head.
     pub fn branch_file(&self, repo: RepoId, branch: &str, path: &str) -> Option<Vec<u8>> {
         let git = self.0.git(repo);
         git.file(&git.branch(branch)?, path)
     }
 
-    /// Returns a branch's commits, newest first.
+    /// Returns the commits of a branch, newest first.
     pub fn log(&self, repo: RepoId, branch: &str) -> Vec<HubCommitView> {
         let git = self.0.git(repo);
         let commits = git.branch(branch).and_then(|at| git.log(at.as_str(), 1000).ok());
         commits.unwrap_or_default().into_iter().map(view_commit).collect()
     }
 
-    /// Returns branch names with their heads.
+    /// Returns all branch names with their head commits.
     pub fn branches(&self, repo: RepoId) -> Vec<(String, Oid)> {
         self.0.git(repo).branches()
     }
@@ -170,24 +170,25 @@ impl Hub {
         self.read(|s| s.deliveries.clone())
     }
 
-    /// Returns a delivery's body, byte for byte.
+    /// Returns the body of a delivery, byte for byte.
     pub fn delivery_body(&self, guid: &str) -> Option<Vec<u8>> {
         let known = self.read(|s| s.deliveries.iter().any(|d| d.guid == guid));
         known.then(|| std::fs::read(self.0.delivery_file(guid)).ok()).flatten()
     }
 
-    /// Returns every REST request since the start.
+    /// Returns the REST requests since the start; only the most recent ones if there were very many.
     pub fn requests(&self) -> Vec<HubRequestView> {
         lock(&self.0.requests).clone()
     }
 
-    /// Calls `watcher` after every REST request that changed something, before the response is sent. At that point a
-    /// client could crash without knowing that its request took effect. Only the first watcher is kept.
+    /// Calls `watcher` after every REST request that changed something, before the response is sent. A test can use
+    /// this to crash a client at the moment at which it does not know yet that its request took effect. Only the first
+    /// watcher is kept.
     pub fn watch_writes(&self, watcher: impl Fn(&HubRequestView) + Send + Sync + 'static) {
         let _ = self.0.write_watch.set(Box::new(watcher));
     }
 
-    /// Number of REST requests that changed visible state.
+    /// Returns the number of REST requests that changed visible state.
     pub fn writes(&self) -> usize {
         self.0.writes.load(std::sync::atomic::Ordering::SeqCst)
     }
@@ -275,7 +276,7 @@ fn view_commit(commit: HubCommit) -> HubCommitView {
     }
 }
 
-/// Returns an issue's labels in the repository's order.
+/// Returns the labels of an issue, in the repository's label order.
 pub(super) fn issue_labels<'a>(
     repo: &'a HubRepository,
     issue: &'a HubIssue,

@@ -1,5 +1,5 @@
-//! Sends webhooks to the Apps, one at a time and in order, signed like GitHub's. As on GitHub, a failed delivery is
-//! recorded and retried only on request.
+//! Sends webhooks to the Apps, one at a time and in order, signed as GitHub signs them. As on GitHub, a failed delivery
+//! is recorded and sent again only on request.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use url::Url;
 
 use super::{Hub, HubError, model::HubDelivery};
 
-/// GitHub's timeout for a receiver.
+/// Time within which GitHub expects a receiver to respond.
 const RECEIVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Status if nobody answered.
+/// Status recorded for a delivery if the receiver did not respond.
 const NO_ANSWER: u16 = 0;
 
 pub(super) struct WebhookSender {
@@ -90,7 +90,7 @@ impl WebhookSender {
     }
 }
 
-/// Returns `sha256=` and the HMAC of the body; `None` if the App has no secret.
+/// Returns the signature of a body: `sha256=` and its HMAC. Returns `None` if the App has no secret.
 fn signature(secret: &str, body: &[u8]) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).ok().filter(|_| !secret.is_empty())?;
     mac.update(body);
@@ -108,12 +108,12 @@ fn loopback_url(url: &str) -> Option<Url> {
 }
 
 impl Hub {
-    /// Number of queued and running deliveries.
+    /// Returns the number of webhook deliveries that are queued or being sent.
     pub fn pending_webhooks(&self) -> usize {
         *self.0.pending.borrow()
     }
 
-    /// Resolves once every webhook was answered or given up; at once if none is queued.
+    /// Waits until every webhook has been answered or given up. Returns at once if no webhook is queued.
     pub async fn wait_for_webhooks(&self) {
         // The sender lives as long as the hub, so waiting cannot fail.
         drop(self.0.pending.subscribe().wait_for(|n| *n == 0).await);

@@ -1,4 +1,4 @@
-//! Approval rules of a gate beyond the required role, and the approvals so far.
+//! Approval rules of a gate in addition to the required role, and the approvals given so far.
 
 use super::access_name;
 use crate::{
@@ -6,13 +6,13 @@ use crate::{
     types::Role,
 };
 
-/// Progress of a gate that needs several people or file owners.
+/// Progress of a gate that needs approvals from several people or from file owners.
 #[derive(Debug, Clone)]
 pub struct ApprovalProgress {
-    /// Number of different people who must approve.
+    /// Number of distinct people who must approve.
     pub needed: u32,
     pub approved_by: Vec<String>,
-    /// Login of the run's requester, if they may not approve.
+    /// Login of the person who requested the run, if that person may not approve it.
     pub excluded_requester: Option<String>,
     /// Whether only owners of the files may approve.
     pub needs_owners: bool,
@@ -23,12 +23,12 @@ pub struct ApprovalProgress {
 #[derive(Debug, Clone)]
 pub struct OwnedFiles {
     pub files: Vec<String>,
-    /// Number of files not listed here.
+    /// Number of further files with the same owners that are not listed in `files`.
     pub more: usize,
     pub owners: Vec<String>,
-    /// Owners that could not be looked up, such as teams.
+    /// Owners whose members could not be looked up, such as teams.
     pub unknown_owners: Vec<String>,
-    /// Whether no owner is known.
+    /// Whether no owner of these files is known.
     pub has_no_owner: bool,
     pub approved: bool,
 }

@@ -1,4 +1,5 @@
-//! The check run on a commit of the branch: the run's state in one line, and the findings at their lines.
+//! The check run on a commit of the branch. It shows the run's state in one line, and the findings at their
+//! lines.
 
 use super::{Acceptance, capitalize, rehearsal_banner, stage_name, status::run_page_link};
 use crate::{
@@ -20,40 +21,40 @@ pub struct CheckCard {
     pub state: CheckRunState,
     /// Path of the document on the branch.
     pub path: String,
-    /// Details URL.
+    /// URL of the check's details.
     pub url: Option<String>,
-    /// Findings with their line in the document.
+    /// Findings, each with its line in the document.
     pub findings: Vec<(Finding, usize)>,
-    /// The pull request's section, if the commit holds an accepted change.
+    /// The section about the change from the pull request's body, if the commit contains an accepted change.
     pub change: Option<OutboundBody>,
     pub rehearsal: bool,
 }
 
-/// State of the run.
+/// State of the run, as shown in its check.
 #[derive(Debug, Clone)]
 pub enum CheckRunState {
     Working,
-    /// A person decides. The verdict is `None` before the review.
+    /// A person must decide. `verdict` is `None` before the review.
     Decision {
         verdict: Option<Verdict>,
     },
-    /// Paused by a budget cap.
+    /// A budget limit has paused the run.
     Budget,
-    /// Waits for the operator.
+    /// The run waits for the operator.
     Parked,
-    /// The commit holds the accepted version; `audit` is its entry in the audit chain.
+    /// The commit contains the accepted version. `audit` is the version's entry in the audit chain.
     Accepted {
         acceptance: Option<Acceptance>,
         audit: Hash,
     },
-    /// Title of the step that halted.
+    /// The run has halted. Contains the title of the step that halted.
     Halted(String),
     Stopped,
-    /// A later commit of the run replaced this one.
+    /// A later commit of the run has replaced this commit.
     Replaced,
 }
 
-/// Returns the name of a stage's check, such as `countersign / lld`.
+/// Returns the name of the check of a stage, such as `countersign / lld`.
 pub fn check_name(stage: &str) -> String {
     format!("countersign / {stage}")
 }

@@ -1,4 +1,4 @@
-//! Titles and commit messages, in the repository's own style.
+//! Pull request titles and commit messages, in the repository's own style.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use crate::{
     types::{Actor, Hash, IssueNo, RunId},
 };
 
-/// Maximum characters of a subject, and of each line of a message.
+/// Maximum number of characters of a commit's subject, and of each line of its message.
 const COLUMNS: usize = 72;
 
 const BODY_CHARS: usize = 3_000;
 
-/// Types of conventional commits.
+/// Commit types of the Conventional Commits convention.
 const TYPES: [&str; 11] =
     ["feat", "fix", "docs", "chore", "refactor", "test", "build", "ci", "perf", "style", "revert"];
 
@@ -29,7 +29,8 @@ pub enum CommitConvention {
 }
 
 impl CommitConvention {
-    /// Returns `Conventional` if most of these subjects are; commits of our documents don't count.
+    /// Returns `Conventional` if most of these subjects are conventional commits, otherwise `Plain`. Commits of our own
+    /// documents are not counted.
     pub fn detect<'s>(subjects: impl IntoIterator<Item = &'s str>) -> Self {
         let ours =
             |subject: &str| subject.starts_with("docs: propose ") || subject.starts_with("docs: accept ");
@@ -42,7 +43,8 @@ impl CommitConvention {
     }
 }
 
-/// Splits `feat(cli)!: text` into type and text. Drops the breaking-change mark: models don't decide on releases.
+/// Splits a subject such as `feat(cli)!: text` into type and text. The mark for a breaking change (`!`) is dropped,
+/// because models must not decide on releases.
 fn split_commit_type(subject: &str) -> Option<(&str, &str)> {
     let (before, text) = subject.split_once(':')?;
     let before = before.trim_end_matches('!');
@@ -75,7 +77,7 @@ pub fn change_title(report: &ChangeReport, convention: CommitConvention, is_bug:
     }
 }
 
-/// Lowercases the first letter, unless the first word looks like a name.
+/// Lowercases the first letter, unless the second letter is uppercase, which suggests a name.
 fn lowercase_first(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), text.chars().nth(1)) {
@@ -84,7 +86,7 @@ fn lowercase_first(text: &str) -> String {
     }
 }
 
-/// Truncates at a word boundary.
+/// Truncates a text to `columns` characters, at a word boundary where possible.
 fn truncate_words(words: &str, columns: usize) -> String {
     let Some((end, _)) = words.char_indices().nth(columns) else { return words.to_owned() };
     let head = &words[..end];
@@ -95,7 +97,7 @@ fn truncate_words(words: &str, columns: usize) -> String {
 /// Purpose of a commit on our branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitKind {
-    /// A version for review.
+    /// A version committed for review.
     Proposal,
     /// The accepted version and its review log.
     Approval(Acceptance),
@@ -106,9 +108,9 @@ pub struct CommitCard {
     pub kind: CommitKind,
     pub stage: String,
     pub issue: IssueNo,
-    /// The issue's title.
+    /// Title of the issue.
     pub title: String,
-    /// Set if the commit holds code.
+    /// Message parts of the change; `None` if the commit contains no code.
     pub change: Option<ChangeCommit>,
     pub run: RunId,
     pub document: Hash,
@@ -124,14 +126,16 @@ pub struct ChangeCommit {
     pub why: String,
     pub acceptance: Option<Acceptance>,
     pub approved_by: Vec<Actor>,
-    /// GitHub's host name.
+    /// Host name of the GitHub server.
     pub host: String,
 }
 
-/// Trailer with the audit chain entry; only commits of approved documents have it.
+/// Name of the commit trailer that contains the audit chain entry. Only commits of approved documents have this
+/// trailer.
 pub const AUDIT_TRAILER: &str = "Countersign-Audit: ";
 
-/// Returns the message of one of our commits. Its trailers identify a repeated commit and link to the audit chain.
+/// Returns the message of one of our commits. Trailers in the message identify a repeated commit and link to the audit
+/// chain.
 pub fn commit_message(card: &CommitCard) -> String {
     let (issue, run, document) = (card.issue, card.run, card.document);
     let accepted = |acceptance: &Acceptance| format!("{}\n", acceptance.sentence());
@@ -169,7 +173,8 @@ pub fn commit_message(card: &CommitCard) -> String {
     format!("{head}\n{trailers}Countersign-Run: {run}\nCountersign-Document: {document}\n{audit}")
 }
 
-/// `Approved-by: mona <7+mona@users.noreply.github.com>`; GitHub links this address to the account.
+/// Returns the trailer for an approval: `Approved-by: mona <7+mona@users.noreply.github.com>`. GitHub links this email
+/// address to the account.
 fn approved_by_trailer(actor: &Actor, host: &str) -> String {
     let login: String =
         actor.login.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();

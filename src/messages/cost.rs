@@ -1,4 +1,4 @@
-//! Comments about cost. Amounts are rounded once, to the cent, when they are formatted.
+//! Comments about cost. Amounts are rounded only once, to the cent, when they are formatted.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::{
     types::{MicroUsd, RunId, Timestamp},
 };
 
-/// A cap from the settings.
+/// A budget limit from the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BudgetCap {
@@ -22,7 +22,7 @@ pub enum BudgetCap {
 }
 
 impl BudgetCap {
-    /// Whether several runs share the cap.
+    /// Whether several runs share the limit.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::RepositoryDay | Self::InstallationMonth)
     }
@@ -39,20 +39,20 @@ impl BudgetCap {
     }
 }
 
-/// A run paused by a cap.
+/// A run that a budget limit has paused.
 #[derive(Debug, Clone)]
 pub struct PauseCard {
     pub run: RunId,
-    /// Title of the next step, such as `Draft the design`.
+    /// Title of the step that comes next, such as `Draft the design`.
     pub at_step: String,
     pub cap: BudgetCap,
     pub resolution: PauseResolution,
-    /// `None` in public repositories.
+    /// Amounts to show; `None` in public repositories, where they are hidden.
     pub amounts: Option<CapAmounts>,
     pub rehearsal: bool,
 }
 
-/// The cap, the amount spent, and the next call's maximum.
+/// The budget limit, the amount spent so far, and the maximum cost of the next call.
 #[derive(Debug, Clone, Copy)]
 pub struct CapAmounts {
     pub limit: MicroUsd,
@@ -61,16 +61,16 @@ pub struct CapAmounts {
     pub next: MicroUsd,
 }
 
-/// Condition that lets a paused run resume.
+/// Condition under which a paused run can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PauseResolution {
-    /// A person raises the cap by this amount.
+    /// A person must raise the limit by this amount.
     Raise(MicroUsd),
-    /// Nobody in the thread can raise the cap far enough: the server allows at most this much per run.
+    /// Nobody in the thread can raise the limit far enough, because the server allows at most this amount per run.
     AboveServerLimit(MicroUsd),
-    /// The run resumes by itself.
+    /// The run resumes by itself at this time.
     ResumesAt(Timestamp),
-    /// The run cannot resume: one call may cost more than a cap that nobody in the thread can raise.
+    /// The run cannot resume: one call may cost more than a limit that nobody in the thread can raise.
     Never,
 }
 
@@ -94,7 +94,7 @@ impl PauseResolution {
     }
 }
 
-/// Returns the comment that explains the pause.
+/// Returns the comment that explains why a run is paused.
 pub fn budget_pause_comment(card: &PauseCard) -> OutboundBody {
     let amounts = card.amounts.map_or(String::new(), |CapAmounts { limit, spent, next }| {
         format!(" The cap is {limit}; {spent} is spent or reserved. The next call may cost up to {next}.")
@@ -110,7 +110,8 @@ pub fn budget_pause_comment(card: &PauseCard) -> OutboundBody {
     ))
 }
 
-/// Reply to a `/budget` above the server's limit; `room` is the amount that may still be added.
+/// Returns the reply to a `/budget` command that exceeds the server's limit. `room` is the amount that may still be
+/// added.
 pub fn raise_refused_reply(most: MicroUsd, room: MicroUsd) -> OutboundBody {
     let rest = match room {
         MicroUsd(0) => "The operator can raise `run_at_most` under `[budget]` for new runs.".to_owned(),
@@ -121,12 +122,12 @@ pub fn raise_refused_reply(most: MicroUsd, room: MicroUsd) -> OutboundBody {
     ))
 }
 
-/// Returns the `/budget` line to paste.
+/// Returns a code block with the `/budget` command to paste.
 fn budget_command(amount: MicroUsd) -> String {
     code_block(&format!("/budget +{}", amount.to_exact_dollars()))
 }
 
-/// Reply to a `/budget` that cannot raise the exhausted cap.
+/// Returns the reply to a `/budget` command that cannot raise the exhausted limit.
 pub fn raise_useless_reply(cap: BudgetCap, resolution: PauseResolution) -> OutboundBody {
     OutboundBody::frame(format!(
         "The budget was not raised: the cap on {} is used up, and `/budget` raises only caps of one run. {}",
@@ -138,12 +139,12 @@ pub fn raise_useless_reply(cap: BudgetCap, resolution: PauseResolution) -> Outbo
 /// Costs of earlier runs of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostHistory {
-    /// Number of finished runs.
+    /// Number of finished runs that the costs are taken from.
     pub runs: u64,
-    /// Median and 90th percentile of the costs.
+    /// Median of the costs; `p90` is their 90th percentile.
     pub p50: MicroUsd,
     pub p90: MicroUsd,
-    /// Whether the costs were billed; otherwise they are list prices.
+    /// Whether the costs were billed. If false, they are computed from list prices.
     pub billed: bool,
 }
 
@@ -175,7 +176,7 @@ fn history_sentence(stage: &str, CostHistory { runs, p50, p90, billed }: &CostHi
     format!("{before} {range}{notional}.")
 }
 
-/// Formats costs, such as `$0.31 billed, $1.60 reserved (notional $2.10)`.
+/// Formats costs, for example `$0.31 billed, $1.60 reserved (notional $2.10)`.
 pub fn format_spending(sum: &Spending) -> String {
     let mut text = match sum.billed {
         MicroUsd(0) => "$0 billed".to_owned(),
@@ -198,7 +199,7 @@ pub fn format_spending(sum: &Spending) -> String {
 
 const COSTS: &str = "### Cost of this issue\n\n";
 
-/// Returns the costs of an issue by run and by model.
+/// Returns a table of an issue's costs by run and by model.
 pub fn costs_table(
     by_run: &[(String, Spending)],
     by_model: &[(String, Spending)],
@@ -215,7 +216,7 @@ pub fn costs_table(
     OutboundBody::frame(out)
 }
 
-/// Reply to `/cost` in a public repository.
+/// Returns the reply to `/cost` in a public repository where costs are hidden.
 pub fn costs_hidden_reply() -> OutboundBody {
     OutboundBody::frame(format!(
         "{COSTS}Costs are not shown in public repositories. The operator can run `countersign cost`, or set \

@@ -1,4 +1,4 @@
-//! Comments about the end of a run: what halted it, what was kept, what to type next.
+//! Comments about the end of a run: the reason, the documents and branches that are kept, and the command to type next.
 
 use super::{capitalize, code_block, count, link, rehearsal_banner};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     types::{Hash, RunId},
 };
 
-/// A halted run.
+/// A run that has halted.
 #[derive(Debug, Clone)]
 pub struct HaltCard {
     pub run: RunId,
@@ -19,14 +19,15 @@ pub struct HaltCard {
     pub rehearsal: bool,
 }
 
-/// Reason why a run halted, in our words. The words of a provider or a library stay on the server, under the run's id.
+/// Reason why a run halted, in our own words. Messages of a provider or a library are not shown; the server stores them
+/// under the run's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HaltReason {
-    /// Too many steps without an answer from a person.
+    /// The run took too many steps without an answer from a person.
     MoveLimit { moves: u32 },
-    /// A bug in Countersign.
+    /// A bug in Countersign, which occurred in all of these attempts.
     Bug { attempts: u32 },
-    /// Something that a person has to fix, in our words.
+    /// A problem that a person has to fix, described in our own words.
     UserError(String),
 }
 
@@ -46,23 +47,23 @@ impl HaltReason {
 /// Something that remains after a halt: a document, a branch or a pull request.
 #[derive(Debug, Clone)]
 pub enum HaltLeftover {
-    /// The document on the issue's branch.
+    /// The document on the branch of the issue.
     File {
         name: String,
         hash: Hash,
         url: String,
     },
-    /// A draft that is not on a branch; the URL is the status comment's.
+    /// A draft that is not on a branch. `url` is the URL of the status comment, which contains the draft.
     Draft {
         name: String,
         hash: Hash,
         url: String,
     },
-    /// The issue's branch, without the document.
+    /// The branch of the issue, without the document.
     Branch {
         name: String,
     },
-    /// A branch that may exist; GitHub refused to show it.
+    /// A branch that may or may not exist, because GitHub refused to show it.
     UnreadableBranch {
         branch: String,
     },
@@ -94,7 +95,7 @@ impl HaltLeftover {
     }
 }
 
-/// Returns why a stopped run ended.
+/// Returns the reason why a stopped run ended. `sentence` continues the words `the run was`.
 pub fn run_end_reason(sentence: &str) -> String {
     format!("the run was {sentence}")
 }

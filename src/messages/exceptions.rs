@@ -1,4 +1,4 @@
-//! Comments about exceptions: changes that the drafter requests beyond the approved spec.
+//! Comments about exceptions, which are changes that the drafter requests in addition to the approved spec.
 
 use super::{GateState, access_name, link, model_waits::format_day_and_time, rehearsal_banner, verdict_sign};
 use crate::{
@@ -6,17 +6,17 @@ use crate::{
     types::{Hash, Role, RunId, Timestamp, Verb, Verdict},
 };
 
-/// Maximum characters of the tests' diff.
+/// Maximum number of characters shown of the diff of the tests.
 const DIFF_CHARS: usize = 30_000;
 
 #[derive(Debug, Clone)]
 pub struct ExceptionCard {
     pub run: RunId,
-    /// The requested files; empty if the drafter requests other tests instead.
+    /// Files that the drafter asks to change; empty if the drafter asks for other tests instead.
     pub paths: Vec<String>,
     /// Diff between the locked tests and the requested ones.
     pub diff: Option<String>,
-    /// The review's verdict on the requested tests.
+    /// Verdict of the review of the requested tests.
     pub verdict: Option<Verdict>,
     /// Whether the requested tests can be reviewed again.
     pub can_review_again: bool,
@@ -56,7 +56,7 @@ pub fn exception_comment(card: &ExceptionCard) -> OutboundBody {
     ))
 }
 
-/// The state of the request, and what to type.
+/// Returns the state of the request and the command to answer it.
 fn decision_text(card: &ExceptionCard) -> String {
     match &card.state {
         GateState::Waits(line) | GateState::WaitsWithNewLine(line) => format!(
@@ -73,7 +73,7 @@ fn decision_text(card: &ExceptionCard) -> String {
     }
 }
 
-/// Reminder about an open request.
+/// Returns the reminder about an open request.
 pub fn exception_reminder(card: &ExceptionCard, url: &str) -> OutboundBody {
     OutboundBody::frame(format!(
         "### ⏰ The drafter's request still waits for a person\n\n{}{}\n\n{}",
@@ -83,8 +83,8 @@ pub fn exception_reminder(card: &ExceptionCard, url: &str) -> OutboundBody {
     ))
 }
 
-/// Returns the sentence for the pull request and the report. It says what was allowed, by whom and when; `document` is
-/// the document with the new tests.
+/// Returns the sentence for the pull request and the report that says what was allowed, by whom and when. `document` is
+/// the hash of the document with the new tests.
 pub fn exception_sentence(paths: &[String], document: Hash, by: &str, at: Timestamp) -> String {
     let by = by.replace('`', "'");
     let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", path.replace('`', "'"))).collect();

@@ -1,5 +1,5 @@
-//! Explains failed model calls and reviews without a verdict, in our words, with the fix. The provider's text is not
-//! shown, except for an error's name.
+//! Explains failed model calls and reviews without a verdict, in our own words and with the way to fix them. Messages
+//! of the provider are not shown, except for the name of an error.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,31 +13,31 @@ use crate::{
 
 const RETRY_WINDOW_MINUTES: u64 = limits::MODEL_RETRY_WINDOW.as_secs() / 60;
 
-/// Kind of a call failure, by what can be done about it.
+/// Kind of a failed call, classified by the action that would help.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The provider is busy or limits us; waiting helps.
+    /// The provider is busy or throttles us; waiting helps.
     Busy,
     /// The provider is unreachable or dropped the connection; waiting may help.
     Unavailable,
-    /// The account has no quota or credit left; waiting or paying helps.
+    /// The quota or credit of the account is exhausted; waiting or paying helps.
     UsedUp,
-    /// Our key or login is refused; only the operator can help.
+    /// Our key or login was refused; only the operator can fix this.
     Auth,
-    /// The server has no key, login or program, so the model was not called.
+    /// The server has no key, login or program for this model, so the model was not called.
     Lacking,
-    /// The model declined.
+    /// The model declined the request.
     Refused,
-    /// The service rejects the request with this error code.
+    /// The service rejected the request with this error code.
     Rejected {
         code: String,
     },
-    /// The service knows no such model.
+    /// The service does not know this model.
     NoSuchModel {
         model: String,
     },
-    /// The program exceeded its pool's memory limit, in megabytes.
+    /// The program exceeded the memory limit of its pool. Both numbers are in megabytes.
     ResourceExhausted {
         used: u64,
         limit: u64,
@@ -47,15 +47,15 @@ pub enum FailureKind {
     TooLong,
     /// The call could cost more than the remaining budget.
     OverBudget,
-    /// The answer was truncated.
+    /// The response was truncated.
     Truncated,
-    /// The answer does not have the required format.
+    /// The response does not have the required format.
     Invalid,
-    /// The answer was empty, twice.
+    /// The response was empty twice.
     Empty,
-    /// The answer does not say which model served it.
+    /// The response does not say which model produced it.
     OtherModel,
-    /// Another model answered than the one called.
+    /// The response came from a model other than the one called.
     ServedOther {
         provider: String,
         asked: String,
@@ -65,7 +65,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// Returns what happened to the call, as a clause.
+    /// Returns a clause that describes the failed call.
     pub fn clause(&self, role: &str) -> String {
         match self {
             Self::Busy => {
@@ -104,7 +104,8 @@ impl FailureKind {
         }
     }
 
-    /// Returns what must change before the same call can succeed; `None` if a retry may succeed.
+    /// Returns the action that is needed before the same call can succeed; `None` if a retry may succeed without any
+    /// action.
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
             Self::Rejected { .. } => {
@@ -136,14 +137,15 @@ impl FailureKind {
         })
     }
 
-    /// Returns clause and remedy as sentences.
+    /// Returns the description of the failure and its remedy as sentences.
     pub fn sentence(&self, role: &str) -> String {
         let remedy = self.remedy().map_or(String::new(), |remedy| format!(" {remedy}"));
         format!("{}.{remedy}", capitalize(&self.clause(role)))
     }
 }
 
-/// Returns why the run ends without a usable draft; `why` is about the last answer, in our words.
+/// Returns the reason why the run ends without a usable draft. `why` describes the problem of the last response in our
+/// own words.
 pub fn unusable_draft_reason(tries: u32, why: &str) -> String {
     let attempts = count(tries as usize, "attempt", "attempts");
     format!(
@@ -152,20 +154,21 @@ pub fn unusable_draft_reason(tries: u32, why: &str) -> String {
     )
 }
 
-/// Reason why a review has no verdict. Our code computes it, never a model.
+/// Reason why a review has no verdict. It is determined by our code, never by a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InconclusiveReason {
     Call(FailureKind),
-    /// The answer is not schema-valid, or does not echo the nonce.
+    /// The response does not match the schema, or does not repeat the nonce.
     NotInForm,
-    /// The answer does not name a known model.
+    /// The response does not name a known model.
     Unattested,
-    /// Drafter and reviewer are of the same family.
+    /// Drafter and reviewer belong to the same model family.
     SameFamily,
-    /// The drafter's model is unknown, so any reviewer could be of its family. No reviewer was called.
+    /// The drafter's model is unknown, so any reviewer could belong to the same family. Therefore no reviewer was
+    /// called.
     DrafterUnattested,
-    /// Another model than the one called answered, perhaps a smaller one.
+    /// The response came from a model other than the one called, perhaps a smaller one.
     OtherModel,
 }
 

@@ -1,4 +1,5 @@
-//! The gate comment, which sends mail because a person must decide. After the decision it shows the outcome.
+//! The gate comment, which is posted as a new comment because it must send mail: a person must decide. After the
+//! decision it shows the outcome.
 
 use std::collections::BTreeMap;
 
@@ -20,19 +21,19 @@ use crate::{
 const SUMMARY_LINES: usize = 40;
 const SUMMARY_CHARS: usize = 6_000;
 const RATIONALE_CHARS: usize = 1_500;
-/// Maximum lines of the reviewer's reason shown unfolded.
+/// Maximum number of lines of the reviewer's reason that are shown without being folded.
 const REASON_LINES: usize = 3;
-/// Maximum findings shown unfolded.
+/// Maximum number of findings that are shown without being folded.
 const MOST_TABLE_ROWS: usize = 5;
-/// Maximum findings whose detail is shown here; the review log has all details.
+/// Maximum number of findings whose details are shown in the comment. The review log contains all details.
 const MOST_DETAILS: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
 const DIFF_CHARS: usize = 6_000;
-/// Maximum characters of the document; GitHub's limit for a comment is 65,536.
+/// Maximum number of characters shown of the document. GitHub's limit for the whole comment is 65,536.
 const DOCUMENT_CHARS: usize = 50_000;
-/// Maximum characters of code: half of a comment.
+/// Maximum number of characters shown of code, about half of a comment.
 const CODE_CHARS: usize = 30_000;
-/// Maximum number of automatically run files listed.
+/// Maximum number of files listed that a build or CI runs automatically.
 const MOST_EXECUTED: usize = 30;
 
 #[derive(Debug, Clone)]
@@ -40,49 +41,49 @@ pub struct GateCard {
     /// Stage of the document, such as `lld`.
     pub stage: String,
     pub state: GateState,
-    /// Whether no review follows.
+    /// Whether no model will review the document.
     pub skips_review: bool,
     pub provenance: Provenance,
     pub round: u32,
-    /// Reason why a verdict is missing.
+    /// Reason why the review has no verdict.
     pub inconclusive: Option<InconclusiveReason>,
-    /// The reviewer's text.
+    /// The reviewer's explanation of the verdict.
     pub rationale: String,
-    /// Open findings, in order.
+    /// Open findings, in the order in which they are shown.
     pub findings: Vec<Finding>,
     /// Findings that people dismissed.
     pub dismissed: Vec<Finding>,
-    /// The text of each requirement by its id.
+    /// Text of each requirement, by the requirement's id.
     pub requirements: BTreeMap<String, String>,
     /// The drafter's summary of the document.
     pub summary: String,
-    /// Report, if the document is a change.
+    /// Report about the change; `None` if the document is not a change.
     pub report: Option<ChangeReport>,
-    /// The whole document, if this comment publishes it.
+    /// The whole document; `None` if this comment does not publish it.
     pub whole: Option<WholeDocument>,
     /// Diff of the change.
     pub diff: Option<String>,
-    /// Files that a build or CI runs by itself.
+    /// Changed files that a build or CI runs automatically.
     pub executed: Vec<String>,
-    /// Reviewer in the current settings, if the review used another.
+    /// Reviewer named in the current settings; `None` if the review used the same one.
     pub reviewer_now: Option<String>,
-    /// Whether a maintainer may accept what the review did not approve.
+    /// Whether a maintainer may accept a version that the review did not approve.
     pub overridable: bool,
     /// Files that other people changed on the branch.
     pub others: Vec<ChangedPath>,
-    /// The rewritten branch that this gate's branch replaces.
+    /// The branch that people rewrote and that this gate's branch replaces.
     pub abandoned_branch: Option<String>,
     /// Notes about the issue's authors.
     pub authorship: Vec<AuthorshipNote>,
-    /// Other issues whose open work touches the same files, with some of the files.
+    /// Other issues whose open work touches the same files, each with some of these files.
     pub overlaps: Vec<(IssueNo, Vec<String>)>,
-    /// Approval rules beyond the role.
+    /// Approval rules in addition to the required role, and their progress.
     pub approvals: Option<ApprovalProgress>,
-    /// Login of the person whose edit of this comment Countersign undid.
+    /// Login of the person whose edit of this comment was undone.
     pub edited_by: Option<String>,
-    /// Diff of an edit of the issue, because of which the approved text did not replace the issue's text.
+    /// Diff of an edit of the issue. Because of this edit, the approved text did not replace the issue's body.
     pub issue_diff: Option<String>,
-    /// Reason why approval is needed although the settings don't require it.
+    /// Reason why approval is needed although the settings do not require it.
     pub reason: Option<GateReason>,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
@@ -93,7 +94,7 @@ pub struct GateCard {
 #[derive(Debug, Clone)]
 pub struct WholeDocument {
     pub text: String,
-    /// Repository to pass to `countersign export`.
+    /// Repository name to pass to `countersign export`.
     pub repo: RepoName,
     pub issue: IssueNo,
 }
@@ -102,11 +103,11 @@ pub struct WholeDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateReason {
-    /// This login wrote or edited the issue and has no write access.
+    /// The user with this login wrote or edited the issue and has no write access.
     Stranger(String),
     /// The issue was edited after the document was drafted.
     IssueEdited,
-    /// The hotfix waiver expired.
+    /// The waiver for a hotfix has expired.
     WaiverOver,
 }
 
@@ -114,9 +115,9 @@ pub enum GateReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthorshipNote {
-    /// The author has not contributed to the repository before.
+    /// The author with this login has not contributed to the repository before.
     Newcomer(String),
-    /// Somebody edited text or title after the run was requested.
+    /// Somebody edited the issue's body or title after the run was requested.
     Edited { by: String, at: Timestamp },
     /// Somebody waived the approval of earlier stages.
     Waived { by: String, reason: String },
@@ -145,21 +146,21 @@ impl AuthorshipNote {
     }
 }
 
-/// State of a gate. An open gate has a line to paste.
+/// State of a gate. An open gate has a command line to paste.
 #[derive(Debug, Clone)]
 pub enum GateState {
     Waits(ApproveLine),
-    /// Open, but the hash has changed since the comment was posted.
+    /// The gate is open, but its hash has changed since the comment was posted. Contains the new line to paste.
     WaitsWithNewLine(ApproveLine),
-    /// Somebody answered.
+    /// Somebody answered the gate.
     Answered {
         verb: Verb,
         by: String,
         at: Timestamp,
     },
-    /// A person committed their own version; contains the diff between our version and theirs.
+    /// A person committed another version. Contains the diff between our version and that person's.
     Replaced(String),
-    /// Closed without an answer, with the reason in our words.
+    /// The gate was closed without an answer. Contains the reason in our own words.
     Ended(String),
 }
 
@@ -168,7 +169,7 @@ impl GateState {
         matches!(self, Self::Waits(_) | Self::WaitsWithNewLine(_))
     }
 
-    /// Returns the outcome of a closed gate.
+    /// Returns the outcome of a closed gate; `None` for an open gate.
     pub fn closing_line(&self) -> Option<String> {
         Some(match self {
             Self::Waits(_) | Self::WaitsWithNewLine(_) => return None,
@@ -203,7 +204,7 @@ impl GateState {
     }
 }
 
-/// Returns the gate comment: verdict, findings, folded details, and what to type.
+/// Returns the gate comment: the verdict, the findings, folded details, and the commands to answer the gate.
 pub fn gate_comment(card: &GateCard) -> OutboundBody {
     let (waits, provenance) = (card.state.is_open(), &card.provenance);
     let mut parts = vec![headline(card)];
@@ -291,7 +292,7 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
 }
 
 impl WholeDocument {
-    /// Returns the folded document; a long one is truncated, with the command that exports it.
+    /// Returns the document, folded. A long document is truncated and followed by the command that exports it.
     fn to_details(&self, stage: &str) -> String {
         let stage = stage_name(stage);
         let mut shown = clean(&self.text, DOCUMENT_CHARS).to_string();
@@ -304,7 +305,7 @@ impl WholeDocument {
     }
 }
 
-/// Returns the comment that publishes a reviewed document which needs no approval.
+/// Returns the comment that publishes a reviewed document for which no approval is needed.
 pub fn document_comment(stage: &str, whole: &WholeDocument, rehearses: bool) -> OutboundBody {
     let heading = format!("### ✅ The {} passed its review", stage_name(stage));
     let parts =
@@ -327,7 +328,7 @@ fn gate_reason_sentence(reason: &GateReason) -> String {
     )
 }
 
-/// Returns the reviewer's reason and the findings, most severe first; later ones are folded.
+/// Returns the reviewer's reason and the findings, most severe first. Findings beyond the limit are folded.
 fn review_parts(card: &GateCard) -> Vec<String> {
     let mut parts = Vec::new();
     if !card.rationale.trim().is_empty() {
@@ -360,7 +361,7 @@ fn review_parts(card: &GateCard) -> Vec<String> {
     parts
 }
 
-/// Returns the reminder of an open gate, which is posted once.
+/// Returns the reminder about an open gate. It is posted only once.
 pub fn gate_reminder(card: &GateCard, gate_url: &str) -> OutboundBody {
     let stage = stage_name(&card.stage);
     let mut parts = vec![format!("### ⏰ The {stage} still waits for a person"), decision_text(card)];
@@ -369,12 +370,13 @@ pub fn gate_reminder(card: &GateCard, gate_url: &str) -> OutboundBody {
     OutboundBody::frame(rehearsal_banner(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-/// Returns the reason for ending a run whose gate nobody answered for `days` days.
+/// Returns the reason for ending a run whose gate nobody has answered for `days` days.
 pub fn gate_expired_reason(days: u32) -> String {
     format!("Nobody decided within {}, so the run ended.", count(days as usize, "day", "days"))
 }
 
-/// Returns the gate's approval rules beyond the required role, if an approval is still awaited.
+/// Returns the gate's approval rules in addition to the required role. Returns `None` if the gate has no such rules or
+/// no longer waits for an approval.
 fn required_approvals(card: &GateCard) -> Option<String> {
     let passes = matches!(card.provenance.verdict, None | Some(Verdict::Approved));
     let waits = card.state.is_open() && passes;
@@ -405,8 +407,9 @@ fn headline(card: &GateCard) -> String {
     format!("### {sign} {verdict}: the {stage} {predicate}{open}{why}")
 }
 
-/// Returns the outcome of a closed gate; for an open gate, what to type and who may do so. Only a complete line gets a
-/// code block, which has a copy button, because a copied placeholder would count as text.
+/// Returns the outcome of a closed gate. For an open gate, returns the commands to answer it and says who may use them.
+/// Only complete commands get a code block: its copy button would otherwise invite people to paste a placeholder, which
+/// would be taken as real text.
 fn decision_text(card: &GateCard) -> String {
     let role = access_name(Role::Write);
     let line = match &card.state {
@@ -460,7 +463,7 @@ fn findings_table(card: &GateCard, findings: &[&Finding]) -> String {
     out
 }
 
-/// Table rows of the dismissed findings.
+/// Returns the table rows of the dismissed findings.
 fn dismissed_rows(card: &GateCard) -> String {
     let row = |finding: &Finding| {
         let place = place(finding, &card.requirements);

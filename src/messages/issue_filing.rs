@@ -1,4 +1,4 @@
-//! Title and text of an issue filed from a rough one.
+//! Title and body of an issue that is filed from a rough issue.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,20 @@ use crate::{
     types::IssueNo,
 };
 
-/// Maximum characters of a filed issue's title. GitHub allows 256, but its lists truncate longer titles.
+/// Maximum number of characters of a filed issue's title. GitHub allows 256, but its lists truncate titles beyond this
+/// limit.
 const TITLE_CHARS: usize = 200;
-/// Maximum characters of a filed issue's text. Together with `BEFORE_CHARS` it fits into one issue.
+/// Maximum number of characters of a filed issue's text. Together with `BEFORE_CHARS`, this fits into the body of one
+/// issue.
 const TEXT_CHARS: usize = 45_000;
 const BEFORE_CHARS: usize = 15_000;
 
-/// Origin of a filed issue.
+/// The rough issue from which an issue is filed, and whether it is replaced.
 #[derive(Debug, Clone)]
 pub enum IssueOrigin {
-    /// The filed issue is new and refers to this issue, which stays unchanged.
+    /// The filed issue is a new issue that refers to this rough issue. The rough issue stays unchanged.
     From(IssueNo),
-    /// The filed issue replaces this title and text of the rough issue.
+    /// The filed text replaces the title and body of the rough issue. Contains the replaced title and body.
     InPlaceOf(String, String),
 }
 
@@ -28,7 +30,8 @@ pub fn filed_title(title: &str) -> String {
     outbound::plain_line(title, TITLE_CHARS)
 }
 
-/// Returns the issue's text. `text` is the accepted document without its title, `open` holds the open findings.
+/// Returns the body of the filed issue. `text` is the accepted document without its title, and `open` contains the open
+/// findings.
 pub fn filed_issue(
     text: &str,
     origin: &IssueOrigin,
@@ -64,7 +67,7 @@ pub fn filed_issue(
     OutboundBody::frame(rehearsal_banner(provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-/// Note about similar open issues.
+/// Returns a note about similar open issues.
 pub fn similar_issues_note(issues: &[(IssueNo, String)]) -> String {
     let all: Vec<String> = issues
         .iter()
@@ -73,7 +76,7 @@ pub fn similar_issues_note(issues: &[(IssueNo, String)]) -> String {
     format!("open issues that may be about the same: {}", all.join("; "))
 }
 
-/// Note about labels in the settings that the repository does not have.
+/// Returns a note about labels that the settings name but the repository does not have.
 pub fn missing_labels_note(labels: &[String]) -> String {
     format!(
         "the settings name labels that this repository does not have, so they are not used: {}",
@@ -81,7 +84,7 @@ pub fn missing_labels_note(labels: &[String]) -> String {
     )
 }
 
-/// Note that no model could look for open questions.
+/// Returns a note saying that no model could look for open questions.
 pub fn questions_unavailable_note() -> String {
     "no model could look for open questions in this issue".to_owned()
 }

@@ -1,14 +1,14 @@
-//! Labels that we put on issues. They only show state; the store holds it.
+//! Labels that we put on issues. They only show the state; the actual state is in the store.
 
 use crate::github::{LabelSpec, outbound};
 
-/// A label with the data to create it on GitHub.
+/// A label with the data needed to create it on GitHub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabelView {
     pub name: &'static str,
-    /// Six hexadecimal digits.
+    /// Colour as six hexadecimal digits.
     pub color: &'static str,
-    /// At most 100 characters.
+    /// Description with at most 100 characters.
     pub description: &'static str,
 }
 
@@ -28,22 +28,22 @@ pub const DONE: LabelView = label("countersign:done", "0e8a16", "Countersign has
 pub const STOPPED: LabelView =
     label("countersign:stopped", "cfd3d7", "Countersign stopped before it finished");
 
-/// State labels. An issue has one of them while a person must decide or after its runs ended. It has none of them while
-/// a run works.
+/// Labels that show the state of an issue's runs. An issue has one of them while a person must decide or after its runs
+/// have ended, and none of them while a run is working.
 pub const STATES: [LabelView; 3] = [NEEDS_YOU, DONE, STOPPED];
 
-/// Label that earlier versions used while a run worked.
+/// Label with which earlier versions marked an issue while a run was working.
 pub const OLD_WORKING: &str = "countersign:working";
 
-/// Colour of labels that start a workflow.
+/// Colour of the labels that start a workflow.
 pub const TRIGGER_COLOR: &str = "5319e7";
 
-/// Returns the description of a trigger label; `about` is the command's line in `/help`.
+/// Returns the description of a label that starts a workflow. `about` is the command's description in `/help`.
 pub fn trigger_description(about: &str) -> String {
     outbound::plain_line(&format!("Put on an issue: Countersign will {about}"), LONGEST_DESCRIPTION)
 }
 
-/// Maximum characters of a label's description on GitHub.
+/// Maximum number of characters of a label's description on GitHub.
 const LONGEST_DESCRIPTION: usize = 100;
 
 #[cfg(test)]

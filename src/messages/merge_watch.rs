@@ -1,4 +1,4 @@
-//! Comments about an open pull request: CI results, obstacles, and its end.
+//! Comments about an open pull request: CI results, obstacles to pushing a change, and the outcome.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,16 +12,16 @@ use crate::{
 /// Maximum number of checks listed.
 const MOST_NAMED_CHECKS: usize = 10;
 
-/// Maximum characters of the drafter's reply in a review thread.
+/// Maximum number of characters of the drafter's reply in a review thread.
 const ANSWER_CHARS: usize = 2_000;
 
 /// CI result of the pushed commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CiView {
-    /// Running checks.
+    /// Some checks are still running. Contains their names.
     Pending(Vec<String>),
     Passed(Oid),
-    /// Failed checks.
+    /// Some checks have failed. Contains their names.
     Failed(Vec<String>),
 }
 
@@ -30,12 +30,12 @@ pub enum CiView {
 pub enum CiGiveUpReason {
     /// The same checks fail on the base commit.
     FailsOnBase,
-    /// The drafter saw the failures and left the code as it is.
+    /// The drafter saw the failures and left the code unchanged.
     LeftByDrafter,
-    /// The maximum number of fixes in total is reached.
+    /// The maximum total number of fixes has been reached.
     FixLimit(u32),
     ConsecutiveFixLimit(u32),
-    /// The same checks failed after this many fixes.
+    /// The same checks still fail after this number of fixes.
     RepeatedFailure(u32),
 }
 
@@ -48,7 +48,7 @@ fn list_checks(checks: &[String]) -> String {
     named.join(", ")
 }
 
-/// Status line of a pushed change.
+/// Returns the status line of a pushed change.
 pub(super) fn merge_wait_line(ci: Option<&CiView>, conflicts: bool, on_top: bool, unknown: bool) -> String {
     let ci = match ci {
         _ if on_top => " Others pushed commits on top; Countersign does not act on CI for those.".to_owned(),
@@ -70,14 +70,14 @@ pub(super) fn merge_wait_line(ci: Option<&CiView>, conflicts: bool, on_top: bool
     )
 }
 
-/// Instructions for the drafter; people don't see them.
+/// Returns the instructions for the drafter. People do not see them.
 pub fn ci_fix_instructions() -> String {
     "CI failed on the pushed change. Which checks, and what they said, is among the material below. Mend the code so that they \
      pass; where it is right and they fail for another reason, change nothing and answer the finding that they are by why."
         .to_owned()
 }
 
-/// Status note that some logs are missing.
+/// Returns a status note saying that the logs of some checks are missing.
 pub fn missing_logs_note(checks: usize, commit: &Oid) -> String {
     format!(
         "GitHub did not provide the logs of {} that failed on {}, so the drafter sees only the check's own output.",
@@ -86,7 +86,8 @@ pub fn missing_logs_note(checks: usize, commit: &Oid) -> String {
     )
 }
 
-/// Title of the CI finding. It does not name the checks: their names are untrusted text.
+/// Returns the title of the CI finding. The title does not contain the names of the checks, because the names are
+/// untrusted text.
 pub fn ci_finding_title(checks: usize) -> String {
     format!("CI fails on the pushed change, in {}", count(checks, "check", "checks"))
 }
@@ -129,7 +130,7 @@ pub fn conflicts_comment(branch: &str, base: &str) -> OutboundBody {
     ))
 }
 
-/// Comment that a new change was not pushed.
+/// Returns a comment saying that a new change was not pushed.
 pub fn not_pushed_comment(why: &str) -> OutboundBody {
     OutboundBody::frame(format!(
         "### ✋ The new change was not pushed\n\n{} The pull request stays as it is. Once the default branch is fixed, \
@@ -142,17 +143,17 @@ pub fn not_pushed_comment(why: &str) -> OutboundBody {
 /// Reason why a new change cannot be pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PushObstacle {
-    /// Somebody changed this file, which the change also touches.
+    /// Somebody changed this file on the branch, and the new change would overwrite that.
     Changed(String),
-    /// Somebody rewrote this branch.
+    /// Somebody rewrote the history of this branch.
     Rewritten(String),
-    /// Somebody merged the base into the branch; the change was not tested with it.
+    /// Somebody merged the base branch into the branch. The change was not tested with that merge.
     Updated { branch: String, base: String },
-    /// Another obstacle, as a sentence in our words.
+    /// Another obstacle, described by a sentence in our own words.
     Other(String),
 }
 
-/// Comment that a requested change cannot be pushed.
+/// Returns a comment saying that a requested change cannot be pushed.
 pub fn push_obstacle_comment(why: &PushObstacle) -> OutboundBody {
     let text = match why {
         PushObstacle::Changed(path) => format!(
@@ -190,7 +191,8 @@ pub fn merged_meanwhile_note() -> String {
     "The pull request was merged while a new change was in progress; the new change was not pushed".to_owned()
 }
 
-/// Reply to a command that starts or approves something while the pull request waits for the merge.
+/// Returns the reply to a command that starts or approves something while the run waits for the pull request to be
+/// merged.
 pub fn waits_for_merge_reply(command: &str) -> OutboundBody {
     OutboundBody::frame(format!(
         "{} has nothing to do: the pull request waits for the merge. `/revise TEXT` changes it, `/restart implement` \
@@ -199,20 +201,20 @@ pub fn waits_for_merge_reply(command: &str) -> OutboundBody {
     ))
 }
 
-/// Outcome of a pushed change.
+/// Outcome of a pushed change, from which later drafters can learn.
 pub struct ChangeLesson<'a> {
     pub issue: IssueNo,
     pub title: &'a str,
     pub merged: bool,
     pub rounds: u32,
-    /// Number of fixes for CI failures.
+    /// Number of fixes that were made for CI failures.
     pub fixes: u32,
     pub findings: &'a [Finding],
-    /// Files that people changed after the push.
+    /// Paths of files that people changed after the push.
     pub theirs: &'a [String],
 }
 
-/// Text about the outcome for later drafters, which see it as untrusted text.
+/// Returns a text about the outcome for later drafters, which see it as untrusted text.
 pub fn lesson_text(lesson: &ChangeLesson<'_>) -> String {
     let end = if lesson.merged { "merged" } else { "not merged" };
     let mut text = format!(
@@ -235,10 +237,10 @@ pub fn lesson_text(lesson: &ChangeLesson<'_>) -> String {
     text
 }
 
-/// Outcome of a review comment on a line.
+/// Outcome of a review comment on a line of a file.
 pub struct RemarkOutcome<'a> {
     pub finding: &'a Finding,
-    /// Commit that answers the remark.
+    /// Commit that addresses the review comment; `None` if no commit does.
     pub changed: Option<&'a Oid>,
     pub rehearsal: bool,
 }

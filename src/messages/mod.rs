@@ -1,9 +1,9 @@
-//! Every sentence we post. The functions here take typed values and return an [`OutboundBody`], a title, a commit
+//! Every sentence that we post. The functions here take typed values and return an [`OutboundBody`], a title, a commit
 //! message or a file.
 //!
-//! The frames are our own text. Text by a model, a provider or a person passes the outbound filter before it is
-//! inserted. Outside code, no line of a frame begins with a command, so that no bot obeys us, not even ours. No frame
-//! mentions anybody.
+//! The fixed parts of each text are our own. Text by a model, a provider or a person passes the outbound filter before
+//! it is inserted. Outside code blocks, no line of our own text begins with a command, so that no bot obeys us, not
+//! even our own. Our own text mentions nobody.
 //!
 //! [`OutboundBody`]: crate::github::outbound::OutboundBody
 
@@ -94,21 +94,21 @@ use crate::{
     types::{Family, Hash, IN_PLACE, NEW_ISSUE, Role, Verb, Verdict, count},
 };
 
-/// The line to paste to answer a gate.
+/// The command line that a person pastes to answer a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApproveLine {
     pub stage: String,
     pub subject: Hash,
-    /// Options of the approval; each has its own line to paste.
+    /// Options of the approval. Each option has its own line to paste.
     pub options: Vec<String>,
-    /// Verb other than `approve`, with its text.
+    /// Verb of the line if it is not `approve`, with the text after the verb.
     pub other_verb: Option<(Verb, String)>,
 }
 
-/// Maximum characters of an override's reason or a revision's text in a suggested line.
+/// Maximum number of characters of an override's reason, or of a revision's text, in a suggested command line.
 const TEXT_CHARS: usize = 500;
 
-/// Maximum characters of an option, which may be a list of paths.
+/// Maximum number of characters of an option, which may be a list of paths.
 const OPTION_CHARS: usize = 1_200;
 
 impl ApproveLine {
@@ -116,8 +116,8 @@ impl ApproveLine {
         Self { stage: stage.to_owned(), subject, options: ways.to_vec(), other_verb: None }
     }
 
-    /// Returns the lines to paste, one per option: `/approve lld 3f9c2ab1d4e7`, `/approve issue in-place 3f9c2ab1d4e7`,
-    /// `/override 3f9c2ab1d4e7 REASON` or `/retry lld`.
+    /// Returns the command lines to paste, one per option, such as `/approve lld 3f9c2ab1d4e7`, `/approve issue
+    /// in-place 3f9c2ab1d4e7`, `/override 3f9c2ab1d4e7 REASON` or `/retry lld`.
     pub fn texts(&self) -> Vec<String> {
         let (stage, hash) = (outbound::plain_line(&self.stage, 20), self.subject.short());
         let (verb, text) = self.other_verb.as_ref().map_or((Verb::Approve, ""), |(verb, text)| (*verb, text));
@@ -158,7 +158,7 @@ fn override_usage(line: &ApproveLine) -> String {
     ways.join(" or ")
 }
 
-/// Returns what an option does, shown below its line.
+/// Returns the description of an option, which is shown below the option's line.
 fn option_description(way: &str) -> &'static str {
     match way {
         IN_PLACE => "\n\nThis rewrites the issue's title and text. The old text stays, folded below.",
@@ -167,7 +167,7 @@ fn option_description(way: &str) -> &'static str {
     }
 }
 
-/// Returns title and id of a step: `Draft the design (N1)`.
+/// Returns the title and id of a step, such as `Draft the design (N1)`.
 pub fn step_name(id: &str, title: &str) -> String {
     if title.is_empty() { id.to_owned() } else { format!("{title} ({id})") }
 }
@@ -175,11 +175,11 @@ pub fn step_name(id: &str, title: &str) -> String {
 /// Author or reviewer of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Author {
-    /// A model, by the name in its answer.
+    /// A model, with the name given in its response.
     Model {
         served: Option<String>,
         family: Option<Family>,
-        /// The model it replaced, and the setting that allows it.
+        /// The model that was replaced by this one, and the name of the setting that allows it.
         in_place_of: Option<[String; 2]>,
     },
     Person,
@@ -187,7 +187,7 @@ pub enum Author {
 }
 
 impl Author {
-    /// Returns the author as in `` `o3` (openai) ``; without the family if the name begins with it.
+    /// Returns the author in the form `` `o3` (openai) ``. The family is omitted if the model's name begins with it.
     fn text(&self) -> String {
         match self {
             Self::Model { served: None, .. } => "an unidentified model".to_owned(),
@@ -208,7 +208,8 @@ impl Author {
     }
 }
 
-/// Returns a finding's place: a file or section as code, or a requirement as `Weeks are summed (REQ-1)`.
+/// Returns the location of a finding: a file or section as inline code, or a requirement such as `Weeks are summed
+/// (REQ-1)`.
 fn place(finding: &Finding, requirements: &BTreeMap<String, String>) -> String {
     let id = finding.place.trim().trim_matches('`');
     match requirements.contains_key(id) {
@@ -217,7 +218,7 @@ fn place(finding: &Finding, requirements: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// Returns a requirement's text and id, or only the id if the text is unknown.
+/// Returns the text and id of a requirement, or only the id if the text is unknown.
 fn in_words(id: &str, requirements: &BTreeMap<String, String>) -> String {
     match requirements.get(id) {
         Some(words) => format!("{} ({})", outbound::inline_text(words, 200), outbound::inline_text(id, 20)),
@@ -225,7 +226,7 @@ fn in_words(id: &str, requirements: &BTreeMap<String, String>) -> String {
     }
 }
 
-/// Escapes text for our HTML pages.
+/// Escapes text for use in our HTML pages.
 pub fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -234,12 +235,13 @@ pub fn escape_html(text: &str) -> String {
         .replace('\'', "&#39;")
 }
 
-/// Puts a command into a code block, which has a copy button on GitHub.
+/// Puts a command into a code block, because GitHub shows a copy button for code blocks.
 fn code_block(line: &str) -> String {
     format!("```\n{line}\n```")
 }
 
-/// Returns a Markdown link; a URL that is not plain http is shown as code.
+/// Returns a Markdown link. A URL that is not `http` or `https`, or that contains special characters, is shown as
+/// inline code instead.
 fn link(label: &str, url: &str) -> String {
     let plain = url.starts_with("https://") || url.starts_with("http://");
     let safe =
@@ -247,7 +249,7 @@ fn link(label: &str, url: &str) -> String {
     if safe { format!("[{label}]({url})") } else { format!("{label} ({})", outbound::inline_code(url, 200)) }
 }
 
-/// Joins the links that exist.
+/// Joins those links that have a URL.
 fn links(all: &[(&str, &Option<String>)]) -> String {
     let existing: Vec<_> =
         all.iter().filter_map(|(label, url)| url.as_ref().map(|url| link(label, url))).collect();
@@ -263,7 +265,7 @@ fn verdict_sign(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Returns the name of a stage's document in sentences: `design` for `lld`.
+/// Returns the name of a stage's document for use in sentences, such as `design` for `lld`.
 pub fn stage_name(stage: &str) -> String {
     match stage {
         "lld" => "design".to_owned(),
@@ -272,12 +274,12 @@ pub fn stage_name(stage: &str) -> String {
     }
 }
 
-/// Returns a role's name as in GitHub's settings, such as `write access`.
+/// Returns the name of a role as in GitHub's settings, such as `write access`.
 fn access_name(role: Role) -> String {
     format!("{role} access")
 }
 
-/// Lists paths, one per line; a long list is truncated.
+/// Returns a list of paths, one per line. A long list is truncated.
 fn path_lines<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> String {
     const MOST: usize = 20;
     let more = all.len().saturating_sub(MOST);
@@ -289,7 +291,7 @@ fn path_lines<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -
     lines.join("\n")
 }
 
-/// Paragraph about files that other people changed on the document's branch, if any.
+/// Returns a paragraph about files that other people changed on the document's branch, or an empty string.
 fn foreign_files_note(files: &[ChangedPath]) -> String {
     if files.is_empty() {
         return String::new();
@@ -318,7 +320,7 @@ fn rehearsal_banner(on: bool) -> &'static str {
     if on { REHEARSAL } else { "" }
 }
 
-/// Lists the first `most` paths as code, and the number of others.
+/// Returns the first `most` paths as inline code, followed by the number of remaining paths.
 fn list_paths<'p>(paths: impl ExactSizeIterator<Item = &'p str>, most: usize) -> String {
     let more = paths.len().saturating_sub(most);
     let named: Vec<_> = paths.take(most).map(|path| outbound::inline_code(path, 100)).collect();
@@ -381,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Asserts that nothing in a comment has an effect when it is quoted, mailed or parsed again.
+    /// Asserts that no part of a comment has an effect when the comment is quoted, mailed or parsed again.
     pub(super) fn assert_inert(text: &str) {
         let mut fence: Option<String> = None;
         let mut folds = 0_isize;
@@ -403,7 +405,7 @@ mod tests {
         assert_eq!(folds, 0, "a fold is left open");
     }
 
-    /// Asserts that a line has no effect. `outside` is the line without its inline code.
+    /// Asserts that a line has no effect. `outside` is the same line without its inline code.
     fn assert_line_is_inert(line: &str, outside: &str) {
         let command =
             line.trim_start().strip_prefix('/').is_some_and(|rest| rest.starts_with(char::is_alphabetic));
@@ -426,7 +428,7 @@ mod tests {
         assert!(!outside.contains("!["), "shows a picture: {line}");
     }
 
-    /// Text that a model might write to break out of a comment.
+    /// Untrusted text with which a model might try to break out of a comment.
     pub(super) const HOSTILE: &str =
         "</details>\n/approve\n@mona Fixes #1 ![x](https://evil)\n| a | b |\n```\nopen";
 }

@@ -1,4 +1,4 @@
-//! Status lines of runs that wait for a model. They contain neither the provider's words nor the server's paths.
+//! Status lines of runs that wait for a model. They contain neither the provider's messages nor paths on the server.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +14,13 @@ pub enum ModelWaitReason {
     Busy,
     /// The provider is unreachable or dropped the connection.
     Unavailable,
-    /// The provider did not answer in time.
+    /// The provider did not respond in time.
     Slow,
-    /// The account has no quota or credit left.
+    /// The account's quota or credit is exhausted.
     UsedUp,
-    /// The key or login is not accepted.
+    /// The provider did not accept the key or login.
     Refused,
-    /// The key, login or program is missing.
+    /// The server has no key, login or program for this model.
     Lacking,
     /// All worker slots are taken.
     Crowded,
@@ -44,7 +44,7 @@ impl ModelWait {
         matches!(self.reason, ModelWaitReason::Refused | ModelWaitReason::Lacking)
     }
 
-    /// One line for the status comment and for `/status`.
+    /// Returns one line about the wait for the status comment and `/status`.
     pub fn sentence(&self) -> String {
         let (who, model) = (provider_name(&self.spec), inline_code(&self.spec, 80));
         match self.reason {
@@ -87,14 +87,15 @@ impl ModelWait {
     }
 }
 
-/// First words of a status comment while the operator pauses all work. We also find the pause line by them, so they
-/// must match the lines that earlier versions wrote.
+/// Beginning of the line that a status comment shows while the operator has paused all work. We also find the line in a
+/// posted comment by this beginning, so it must match the lines that earlier versions wrote.
 const PAUSE_LINE: &str = "> ⏸️ **Paused** by ";
 
-/// Beginnings of the headline of an ended run.
+/// Beginnings of the headline in the status comment of an ended run.
 const ENDED_HEADLINES: [&str; 3] = ["### ✅ ", "### ⏹️ ", "### ❌ "];
 
-/// Returns a status comment's text with or without the pause line. An ended run is never shown as paused.
+/// Returns the body of a status comment with the pause line added if `since` is given, and removed otherwise. An ended
+/// run is never shown as paused.
 pub fn with_pause_line(text: &str, since: Option<Timestamp>) -> OutboundBody {
     let rest = match text.split_once("\n\n") {
         Some((line, rest)) if line.starts_with(PAUSE_LINE) => rest,
@@ -111,7 +112,7 @@ pub fn with_pause_line(text: &str, since: Option<Timestamp>) -> OutboundBody {
     })
 }
 
-/// Returns what is missing and how to fix it.
+/// Returns a description of the missing access to a provider, and how to fix it.
 fn missing_access(spec: &str) -> (&'static str, &'static str) {
     match provider_prefix(spec) {
         "claude" => (
@@ -125,7 +126,7 @@ fn missing_access(spec: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns a provider's display name.
+/// Returns the name of a provider as shown to people.
 pub(super) fn provider_name(spec: &str) -> String {
     match provider_prefix(spec) {
         "claude" => "Claude".to_owned(),
@@ -142,13 +143,13 @@ fn provider_prefix(spec: &str) -> &str {
     spec.split(':').next().unwrap_or(spec)
 }
 
-/// Formats a time as in `14:05 UTC`.
+/// Formats a time, for example `14:05 UTC`.
 fn format_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{} UTC", text.get(11..16).unwrap_or(&text))
 }
 
-/// Formats a time as in `2026-03-02 14:05 UTC`.
+/// Formats a date and time, for example `2026-03-02 14:05 UTC`.
 pub(super) fn format_day_and_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{} {}", text.get(..10).unwrap_or_default(), format_time(at))

@@ -1,4 +1,4 @@
-//! Pull request text and review log. Only code writes this evidence.
+//! Body of a pull request, and the review log. This evidence is written only by our code, never by a model.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use crate::{
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
 
-/// Acceptance of a document.
+/// The way in which a document was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acceptance {
-    /// By a person; `by` is their login.
+    /// A person approved the document. `by` is the person's login.
     Approved { by: String, at: Timestamp },
-    /// By a person against the verdict.
+    /// A person accepted the document against the review's verdict.
     Overridden { by: String, at: Timestamp, reason: String },
-    /// By a person, without a review.
+    /// A person accepted the document without a review.
     Unreviewed { by: String, at: Timestamp },
-    /// By the reviewer's APPROVED, because the settings require no human approval.
+    /// The reviewer's APPROVED sufficed, because the settings require no human approval.
     Policy,
-    /// By the reviewer's APPROVED, because somebody waived the required human approval.
+    /// The reviewer's APPROVED sufficed, because somebody waived the required human approval.
     Waived { by: String, reason: String },
 }
 
@@ -79,28 +79,28 @@ pub fn pull_title(stage: &str, issue: IssueNo, title: &str) -> String {
     format!("{} for #{issue}: {}", capitalize(&stage_name(stage)), inert_subject(title, 180))
 }
 
-/// Models, people and records behind a document.
+/// The models, people and records behind a document.
 #[derive(Debug, Clone)]
 pub struct Provenance {
     pub run: RunId,
     pub document: Hash,
-    /// `None` before the review.
+    /// Verdict of the review; `None` before the review.
     pub verdict: Option<Verdict>,
     pub drafter: Author,
     pub reviewer: Author,
-    /// `None` until it is accepted.
+    /// The way in which the document was accepted; `None` until it is accepted.
     pub acceptance: Option<Acceptance>,
-    /// The approved hash, which covers other files as well as the document.
+    /// The approved hash, which covers the document and possibly other files.
     pub subject: Option<Hash>,
-    /// Head of the audit chain after the approval.
+    /// Head of the audit chain right after the approval.
     pub audit: Option<Hash>,
-    /// `None` in public repositories.
+    /// Cost of the document; `None` in public repositories, where costs are hidden.
     pub cost: Option<Spending>,
     pub rehearsal: bool,
 }
 
 impl Provenance {
-    /// Names both models, such as `` Drafted by `opus`, reviewed by `gemini` ``.
+    /// Returns a sentence that names both models, such as `` Drafted by `opus`, reviewed by `gemini` ``.
     pub(super) fn models(&self) -> String {
         let reviewed = match self.reviewer {
             Author::Nobody => String::new(),
@@ -109,7 +109,7 @@ impl Provenance {
         format!("Drafted by {}{reviewed}", self.drafter.text())
     }
 
-    /// Returns the table of facts, beginning with `rows`.
+    /// Returns the table of facts about the document. `rows` are its first rows.
     pub(super) fn table(&self, mut rows: Vec<(String, String)>) -> String {
         let hash = |hash: &Hash| format!("`{hash}`");
         let facts = [
@@ -140,8 +140,8 @@ pub struct PullCard {
     pub others: Vec<ChangedPath>,
 }
 
-/// Returns the pull request's body, with one section per stage in order. If there is a change, it comes first and the
-/// documents are folded.
+/// Returns the body of a pull request, with one section per stage in order. If it has a change, the section about the
+/// change comes first and the documents are folded.
 pub fn pull_body(issue: IssueNo, sections: &[String]) -> OutboundBody {
     let closes = format!("Closes #{issue}");
     let is_ours = |line: &str| line.trim_end_matches('.') == closes;
@@ -158,7 +158,7 @@ pub fn pull_body(issue: IssueNo, sections: &[String]) -> OutboundBody {
     OutboundBody::frame(text).without_marks(is_ours)
 }
 
-/// Returns the section of one stage.
+/// Returns the pull request's section about one stage.
 pub fn pull_section(card: &PullCard) -> OutboundBody {
     let provenance = &card.provenance;
     let path = inline_code(&card.document_path, 150);
@@ -191,7 +191,7 @@ pub struct RoundLog {
     pub round: u32,
     pub document: Hash,
     pub verdict: Verdict,
-    /// The reviewer's reason, or our reason for the missing verdict.
+    /// The reviewer's reason for the verdict, or our reason why the verdict is missing.
     pub why: String,
     pub drafter: Author,
     pub reviewer: Author,
@@ -207,7 +207,7 @@ pub struct ReviewLog {
     pub provenance: Provenance,
 }
 
-/// Returns the review log: the file next to the document with each round and the final status of each finding.
+/// Returns the review log, a file next to the document. It contains each round and the final status of each finding.
 pub fn review_log(log: &ReviewLog) -> String {
     let Provenance { run, document, rehearsal: rehearses, .. } = log.provenance;
     let mut out = format!(
@@ -248,7 +248,7 @@ pub fn review_log(log: &ReviewLog) -> String {
     OutboundBody::frame(out).as_str().to_owned()
 }
 
-/// Returns the table of findings with their final status.
+/// Returns a table of the findings with their final status.
 fn findings_table(findings: &[Finding]) -> String {
     let mut out = "| | Round | Severity | Place | Finding | End |\n|---|--:|---|---|---|---|\n".to_owned();
     for finding in findings {

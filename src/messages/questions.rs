@@ -1,4 +1,4 @@
-//! The comment with questions to people before the draft, and their answers.
+//! The comment that asks people questions before the draft is written, with their answers.
 
 use super::{access_name, model_waits::format_day_and_time, rehearsal_banner};
 use crate::{
@@ -14,7 +14,7 @@ const ANSWER_CHARS: usize = 500;
 pub struct QuestionView {
     pub text: String,
     pub default: String,
-    /// Text and author of the answer.
+    /// Text of the answer, and its author; `None` if the question has no answer yet.
     pub answer: Option<(String, String)>,
 }
 
@@ -33,7 +33,7 @@ pub enum QuestionsState {
     Waits,
     Answered,
     TimedOut,
-    /// The run ended, with the reason in our words.
+    /// The run ended. Contains the reason in our own words.
     Ended(String),
 }
 
@@ -80,7 +80,7 @@ pub fn questions_comment(card: &QuestionsCard) -> OutboundBody {
     OutboundBody::frame(rehearsal_banner(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-/// Reply to an answer for an unknown question.
+/// Returns the reply to an `/answer` command with unknown question numbers.
 pub fn unknown_question_reply(numbers: &[usize], there_are: usize) -> OutboundBody {
     let all: Vec<String> = numbers.iter().map(usize::to_string).collect();
     let questions = count(there_are, "question", "questions");

@@ -1,4 +1,4 @@
-//! Short replies to commands, mostly to those that could not be carried out.
+//! Short replies to commands, most of them to commands that could not be carried out.
 
 use super::{
     ApproveLine, InconclusiveReason, access_name, count, details_block, foreign_files_note, link,
@@ -10,7 +10,7 @@ use crate::{
     types::{Role, RunId, Verb},
 };
 
-/// One row of `/help`.
+/// One row of the table that `/help` shows.
 #[derive(Debug, Clone)]
 pub struct HelpRow {
     pub usage: String,
@@ -19,7 +19,7 @@ pub struct HelpRow {
     pub label: Option<String>,
 }
 
-/// Reply to an approval whose hash belongs to another version.
+/// Returns the reply to an approval whose hash belongs to another version.
 pub fn stale_hash_reply(line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!(
         "Nothing was approved: that hash belongs to another version. To accept the current version:\n\n{}",
@@ -27,12 +27,12 @@ pub fn stale_hash_reply(line: &ApproveLine) -> OutboundBody {
     ))
 }
 
-/// Maximum characters of a diff.
+/// Maximum number of characters of a diff.
 pub const DIFF_CHARS: usize = 6_000;
 
-/// Reply to an approval that also covers other files, some of which changed. `files` changed on the default branch, as
-/// in `diff`; `theirs` are changes by other people on the document's branch. Without a `line`, the gate needs an
-/// override.
+/// Returns the reply to an approval that also covers other files, if some of these files changed. `files` changed on
+/// the default branch, and `diff` is the diff of these changes. `theirs` are changes by other people on the document's
+/// branch. If `line` is `None`, the gate needs an override.
 pub fn changed_files_reply(
     (files, diff): (&[String], &str),
     theirs: &[ChangedPath],
@@ -61,7 +61,7 @@ pub fn changed_files_reply(
     ))
 }
 
-/// Comment on the pull request of a rewritten branch.
+/// Returns the comment on the pull request whose branch somebody rewrote.
 pub fn abandoned_branch_comment(branch: &str, follows: &str, pull_url: &str) -> OutboundBody {
     frame_reply(&format!(
         "Somebody rewrote the branch {}, and Countersign's last commit is no longer on it. Countersign leaves it as \
@@ -72,7 +72,8 @@ pub fn abandoned_branch_comment(branch: &str, follows: &str, pull_url: &str) -> 
     ))
 }
 
-/// Reply to an approval without a hash that came too early, or after `touched_by` edited the gate comment.
+/// Returns the reply to an approval without a hash that came too early, or that came after `touched_by` edited the gate
+/// comment.
 pub fn too_soon_reply(line: &ApproveLine, touched_by: Option<&str>) -> OutboundBody {
     let why = match touched_by {
         Some(login) => {
@@ -85,12 +86,13 @@ pub fn too_soon_reply(line: &ApproveLine, touched_by: Option<&str>) -> OutboundB
     frame_reply(&format!("{why}. To accept it:\n\n{}", line.block()))
 }
 
-/// Reply to a `/revise` of an unattested draft.
+/// Returns the reply to a `/revise` of a draft whose model is unknown.
 pub fn unattested_draft_reply(why: &InconclusiveReason) -> OutboundBody {
     frame_reply(&why.sentence())
 }
 
-/// Reply to an approving pull request review, if the pull request does not have the open gate's version yet.
+/// Returns the reply to a pull request review that approves, if the pull request does not contain the open gate's
+/// version yet.
 pub fn review_not_counted_reply(line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!(
         "Nothing was approved: your review is of the pull request, which does not have this version yet. To accept \
@@ -99,7 +101,7 @@ pub fn review_not_counted_reply(line: &ApproveLine) -> OutboundBody {
     ))
 }
 
-/// Reply to an approval with a missing or unknown option.
+/// Returns the reply to an approval with a missing or unknown option.
 pub fn wrong_option_reply(verb: Verb, line: &ApproveLine) -> OutboundBody {
     let (why, write) = match line.options.as_slice() {
         [paths] if paths.starts_with('+') => {
@@ -115,13 +117,13 @@ pub fn wrong_option_reply(verb: Verb, line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!("Nothing was accepted: {why}. {how}"))
 }
 
-/// Reply to an approval without a hash while several gates are open.
+/// Returns the reply to an approval without a hash if several gates are open.
 pub fn ambiguous_gate_reply(lines: &[ApproveLine]) -> OutboundBody {
     let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
     frame_reply(&format!("Several decisions are open here. Write the line you mean:\n\n{}", all.join("\n\n")))
 }
 
-/// Reply to an approval of a stage without an open gate.
+/// Returns the reply to an approval of a stage that has no open gate.
 pub fn wrong_stage_reply(stage: &str, lines: &[ApproveLine]) -> OutboundBody {
     let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
     frame_reply(&format!(
@@ -131,13 +133,13 @@ pub fn wrong_stage_reply(stage: &str, lines: &[ApproveLine]) -> OutboundBody {
     ))
 }
 
-/// Reply to an approval while the run has no open gate.
+/// Returns the reply to an approval if the run has no open gate.
 pub fn no_gate_reply(run: RunId, at_step: &str, status_url: Option<&str>) -> OutboundBody {
     let status = status_url.map_or(String::new(), |url| format!(" {}", link("Status", url)));
     frame_reply(&format!("No decision is open: run `{run}` is at “{}”.{status}", inline_text(at_step, 80)))
 }
 
-/// Reply to an approval after the run ended; `status` is the newest run's.
+/// Returns the reply to an approval after the run has ended. `status` is the status of the newest run.
 pub fn run_ended_reply(run: RunId, workflow: &str, status: &str, why: Option<&str>) -> OutboundBody {
     let ended = match why {
         Some(why) => format!("ended: {}", inline_text(why, 300).trim_end_matches('.')),
@@ -149,7 +151,7 @@ pub fn run_ended_reply(run: RunId, workflow: &str, status: &str, why: Option<&st
     ))
 }
 
-/// Reply to a command that the open gate does not accept.
+/// Returns the reply to a command that the open gate does not accept.
 pub fn wrong_command_reply(command: Verb, usages: &[&str]) -> OutboundBody {
     let overridden = usages.iter().any(|usage| usage.starts_with("/override"));
     let why = match command {
@@ -161,7 +163,7 @@ pub fn wrong_command_reply(command: Verb, usages: &[&str]) -> OutboundBody {
     frame_reply(&format!("{command}{why}. Write {}.", usages.join(" or ")))
 }
 
-/// Reply to a command that GitHub delivered late.
+/// Returns the reply to a command that GitHub delivered late.
 pub fn late_command_reply(command: &str) -> OutboundBody {
     frame_reply(&format!(
         "GitHub delivered your {} late, and the work has moved on since. Nothing was done; write it again if you \
@@ -170,16 +172,16 @@ pub fn late_command_reply(command: &str) -> OutboundBody {
     ))
 }
 
-/// Joins all replies to one comment.
+/// Joins all replies into one comment.
 pub fn join_replies(bodies: &[OutboundBody]) -> OutboundBody {
     let texts: Vec<_> = bodies.iter().map(OutboundBody::as_str).collect();
     OutboundBody::from_posted(texts.join("\n\n"))
 }
 
-/// Separator between answers in one comment; no other text of ours contains this line.
+/// Separator between the answers in one comment. No other text of ours contains this line.
 const ANSWER_SEPARATOR: &str = "\n\n---\n\n";
 
-/// Returns the shared comment with the last answer to each of `/status`, `/cost` and `/help`, newest first.
+/// Returns the shared comment, with the most recent answer to each of `/status`, `/cost` and `/help`, newest first.
 pub fn merge_answers(new: &[OutboundBody], before: &str) -> OutboundBody {
     let question = |answer: &str| answer.lines().next().unwrap_or_default().to_owned();
     let new: Vec<&str> = new.iter().map(OutboundBody::as_str).collect();
@@ -188,8 +190,8 @@ pub fn merge_answers(new: &[OutboundBody], before: &str) -> OutboundBody {
     OutboundBody::from_posted(new.iter().copied().chain(kept).collect::<Vec<_>>().join(ANSWER_SEPARATOR))
 }
 
-/// Reply to a comment that is only a command, but formatted as Markdown. Shows the plain command, or the lines to paste
-/// for the open gates.
+/// Returns the reply to a comment that consists only of a command but is formatted as Markdown. The reply shows the
+/// plain command, or the lines to paste for the open gates.
 pub fn not_plain_text_reply(command: &str, lines: &[ApproveLine]) -> OutboundBody {
     let blocks = match lines {
         [] => code_block("", command, 1_000),
@@ -201,7 +203,7 @@ pub fn not_plain_text_reply(command: &str, lines: &[ApproveLine]) -> OutboundBod
     ))
 }
 
-/// Reply to a command that came by email or below our quoted text.
+/// Returns the reply to a command that came by email, or that stands below our own quoted text.
 pub fn email_command_reply(command: &str, gate_url: Option<&str>) -> OutboundBody {
     let place = gate_url.map_or("on the issue's page".to_owned(), |url| link("on the page", url));
     frame_reply(&format!(
@@ -210,7 +212,7 @@ pub fn email_command_reply(command: &str, gate_url: Option<&str>) -> OutboundBod
     ))
 }
 
-/// Reply to invalid arguments; `why` is our text and may begin with `usage: `.
+/// Returns the reply to a command with invalid arguments. `why` is our own text and may begin with `usage: `.
 pub fn bad_arguments_reply(command: &str, why: &str) -> OutboundBody {
     let command = inline_code(&format!("/{command}"), 40);
     let why = match why.strip_prefix("usage: ") {
@@ -239,7 +241,7 @@ pub fn already_running_reply(run: RunId, workflow: &str, status_url: Option<&str
     ))
 }
 
-/// Reply at the daily limit of runs per person.
+/// Returns the reply to a person who has reached the daily limit of runs.
 pub fn too_many_runs_reply(most: u32) -> OutboundBody {
     frame_reply(&format!(
         "You have started {} in this repository today (UTC), which is the limit for one person. Try tomorrow, or ask \
@@ -248,7 +250,7 @@ pub fn too_many_runs_reply(most: u32) -> OutboundBody {
     ))
 }
 
-/// Reply at the daily cost limit per person.
+/// Returns the reply to a person who has reached the daily cost limit.
 pub fn too_much_spent_reply() -> OutboundBody {
     frame_reply(
         "Your runs in this repository have reached today's (UTC) cost limit for one person. Try tomorrow, or ask \
@@ -256,12 +258,13 @@ pub fn too_much_spent_reply() -> OutboundBody {
     )
 }
 
-/// Reply if no active run has findings.
+/// Returns the reply to a command about a finding if no active run has findings.
 pub fn no_findings_reply() -> OutboundBody {
     frame_reply("There is no finding to settle: no active run here has findings.")
 }
 
-/// Reply if several runs have a finding with this id, because each run numbers its findings from F1.
+/// Returns the reply to a command about a finding if several runs have a finding with this id. This happens because
+/// each run numbers its findings from F1.
 pub fn ambiguous_finding_reply() -> OutboundBody {
     frame_reply(
         "Several active runs here have a finding with this number. Wait until one ends, or `/stop` it.",
@@ -286,19 +289,19 @@ pub fn already_settled_reply(finding: &str, status: &str) -> OutboundBody {
     ))
 }
 
-/// Reply to a `/restart` without a run.
+/// Returns the reply to a `/restart` on an issue that has no run to restart.
 pub fn nothing_to_restart_reply() -> OutboundBody {
     frame_reply(
         "There is nothing to restart: no such run is active here, and the newest run is of another workflow.",
     )
 }
 
-/// Reply to a `/retry` without a halted run.
+/// Returns the reply to a `/retry` on an issue that has no halted run.
 pub fn nothing_to_retry_reply() -> OutboundBody {
     frame_reply("There is nothing to retry: the newest run on this issue did not halt.")
 }
 
-/// Reply to a command without its required text.
+/// Returns the reply to a command that lacks its required text.
 pub fn missing_text_reply(command: &str) -> OutboundBody {
     let what = match command {
         "revise" => "text that says what to change",
@@ -314,19 +317,19 @@ pub fn missing_text_reply(command: &str) -> OutboundBody {
     frame_reply(&format!("Nothing was done: the command needs {what}. Usage: {usage}."))
 }
 
-/// A row of `/status`.
+/// A row of the table that `/status` shows.
 #[derive(Debug, Clone)]
 pub struct RunStatusRow {
     pub run: RunId,
     pub workflow: String,
     pub status: &'static str,
-    /// Title of the step, such as `Adversarial review`.
+    /// Title of the run's current step, such as `Adversarial review`.
     pub step: String,
-    /// Reason why the run waits or ended, in our words.
+    /// Reason why the run is waiting or has ended, in our own words.
     pub why: Option<String>,
 }
 
-/// Returns the runs of an issue, newest first.
+/// Returns the table of an issue's runs, newest first.
 pub fn runs_table(runs: &[RunStatusRow]) -> OutboundBody {
     if runs.is_empty() {
         return frame_reply(
@@ -354,7 +357,7 @@ fn status_words(status: &str) -> &str {
     }
 }
 
-/// Reply to an approval without a hash after the issue was edited.
+/// Returns the reply to an approval without a hash, if the issue was edited in the meantime.
 pub fn issue_changed_reply(diff: &str, line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!(
         "The issue was edited after this document was posted, so nothing was approved yet:\n\n{}\n\nIf the document \

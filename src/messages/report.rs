@@ -1,5 +1,5 @@
-//! The report of a change: on its pull request, in its check run and as a file. The drafter writes the first paragraph;
-//! code writes the rest from recorded runs.
+//! The report of a change, shown on its pull request, in its check run and in a file. The drafter writes the first
+//! paragraph. Our code writes the rest, based on recorded runs.
 
 use std::collections::BTreeMap;
 
@@ -13,38 +13,39 @@ use crate::{
     types::{IssueNo, count},
 };
 
-/// Maximum lines of the drafter's text; `WHY_CHARS` is the maximum of its characters.
+/// Maximum number of lines of the drafter's text; `WHY_CHARS` is the maximum number of its characters.
 const WHY_LINES: usize = 10;
 const WHY_CHARS: usize = 2_000;
 const FACT_CHARS: usize = 4_000;
 
-/// Maximum lines below "For your review"; `MOST_PATHS` is the maximum of paths in one line.
+/// Maximum number of lines below "For your review"; `MOST_PATHS` is the maximum number of paths in one of these lines.
 const REVIEW_LINES: usize = 12;
 const MOST_PATHS: usize = 5;
 
-/// Maximum unfolded lines of evidence in the gate comment; `GATE_REVIEW_LINES` is that of points to review.
+/// Maximum number of lines of evidence shown without being folded in the gate comment; `GATE_REVIEW_LINES` is the
+/// maximum for points to review.
 const GATE_EVIDENCE_LINES: usize = 2;
 const GATE_REVIEW_LINES: usize = 4;
 
-/// Maximum characters of a patch on the pull request.
+/// Maximum number of characters of a patch shown in the pull request.
 const PATCH_CHARS: usize = 12_000;
 
 #[derive(Debug, Clone)]
 pub struct ChangeReport {
     pub issue: IssueNo,
     pub title: String,
-    /// The drafter's text about what the change does and why.
+    /// The drafter's explanation of what the change does and why.
     pub why: String,
-    /// Whether the change has no code.
+    /// Whether the change contains no code.
     pub only_documents: bool,
     pub evidence: TestEvidence,
     pub proofs: Vec<ProofLine>,
-    /// Requirement texts by id.
+    /// Text of each requirement, by the requirement's id.
     pub requirements: BTreeMap<String, String>,
-    /// Base commit of the test runs.
+    /// Base commit on which the tests were run.
     pub commit: String,
     pub runner: String,
-    /// Isolation level of the sandbox.
+    /// Isolation level of the sandbox in which the tests were run.
     pub level: String,
 }
 
@@ -55,11 +56,11 @@ pub struct ProofLine {
     pub requirements: Vec<String>,
     pub test: String,
     pub file: String,
-    /// Result of the test without the change's code.
+    /// Result of the test when run without the code of the change.
     pub red: &'static str,
 }
 
-/// An approved change, for its pull request.
+/// An approved change, to be shown in its pull request.
 #[derive(Debug, Clone)]
 pub struct ChangeCard {
     pub report: ChangeReport,
@@ -70,14 +71,14 @@ pub struct ChangeCard {
     pub others: Vec<ChangedPath>,
     /// Files that a build or CI runs automatically.
     pub executed: Vec<String>,
-    /// Patch with the files that the bot does not commit.
+    /// Patch with changes to files that the bot does not commit itself.
     pub patch: Option<String>,
     pub gate_url: Option<String>,
-    /// Stage and comment URL of the issue's design and spec.
+    /// The design and the spec of the issue: stage and comment URL of each.
     pub documents: Vec<(String, String)>,
 }
 
-/// Returns the report as a file.
+/// Returns the content of the report file.
 pub fn change_report(report: &ChangeReport) -> String {
     let text = format!(
         "# {}\n\nReport of the change for #{}. The drafter wrote the first paragraph; Countersign wrote the rest from \
@@ -93,7 +94,7 @@ pub fn change_report(report: &ChangeReport) -> String {
     OutboundBody::frame(text).as_str().to_owned()
 }
 
-/// Returns the text for the pull request and the check run.
+/// Returns the section about the change for the pull request and the check run.
 pub fn change_section(card: &ChangeCard) -> OutboundBody {
     let (report, run) = (&card.report, card.provenance.run);
     let review = review_items(card);
@@ -141,8 +142,8 @@ impl ChangeReport {
         self.evidence.review.iter().map(|text| clean_fact(text)).collect()
     }
 
-    /// Returns title, main evidence and points to review; the rest is folded. Pass false for `unfolded` to fold all
-    /// lists, if findings are shown above them.
+    /// Returns the title, the main evidence and the points to review, with the rest folded. If `unfolded` is false, all
+    /// lists are folded, because findings are shown above them.
     pub(super) fn gate_summary(&self, unfolded: bool) -> String {
         let (shown, review) = (self.evidence_lines(), self.review_lines());
         let split = |lines: &[String], most: usize| {
@@ -178,7 +179,8 @@ impl ChangeReport {
     }
 }
 
-/// Returns open findings, then the report's points, then automatically run files and other people's files.
+/// Returns the points to review: open findings first, then the report's points, then automatically run files and files
+/// changed by other people.
 fn review_items(card: &ChangeCard) -> Vec<String> {
     let finding = |finding: &Finding| {
         let at = place(finding, &card.report.requirements);
@@ -211,13 +213,13 @@ fn facts(card: &ChangeCard) -> String {
     card.provenance.table(rows)
 }
 
-/// Returns a list below a heading, or nothing if it is empty.
+/// Returns a list below a heading, or an empty string if the list is empty.
 fn list(heading: &str, lines: &[String]) -> String {
     let lines: Vec<String> = lines.iter().map(|line| format!("- {line}")).collect();
     if lines.is_empty() { String::new() } else { heading.to_owned() + &lines.join("\n") }
 }
 
-/// Cleans a sentence: text between backticks is code, all other Markdown is escaped.
+/// Sanitises a sentence. Text between backticks becomes inline code; all other Markdown is escaped.
 fn clean_fact(text: &str) -> String {
     let parts = text.split('`').enumerate().map(|(at, part)| match part.trim() {
         _ if at % 2 == 1 => inline_code(part, FACT_CHARS),

@@ -9,42 +9,43 @@ use crate::{
     types::{Role, count},
 };
 
-/// Maximum characters of the request in a line to paste; the reply says if it is truncated.
+/// Maximum number of characters of the request in a command line to paste. If the request is truncated, the reply says
+/// so.
 const PASTED_CHARS: usize = 2000;
 
-/// Maximum characters of an answer to a question.
+/// Maximum number of characters of a model's answer to a question.
 const ANSWER_CHARS: usize = 6000;
 
-/// A workflow or skill that a person can choose for a request.
+/// A workflow or skill that is offered to a person for a request.
 #[derive(Debug, Clone)]
 pub struct RouteOffer {
     pub skill: String,
     pub description: String,
-    /// Command that starts the same workflow.
+    /// Command that starts the offered workflow.
     pub usage: &'static str,
-    /// The model's confidence in thousandths; 0 if the model did not name this offer.
+    /// The model's confidence in this offer, in thousandths; 0 if the model did not name the offer.
     pub confidence: u16,
 }
 
-/// Classification of a request.
+/// A model's classification of a request.
 #[derive(Debug, Clone)]
 pub struct RouteCard {
-    /// Most likely first.
+    /// Offers, most likely first.
     pub offers: Vec<RouteOffer>,
     pub request: String,
-    /// Confidence of the first offer, in thousandths.
+    /// The model's confidence in the first offer, in thousandths.
     pub confidence: u16,
-    /// The model's reason, in one sentence.
+    /// The model's reason for the classification, in one sentence.
     pub reasoning: String,
-    /// Open points of the request.
+    /// Points that the request leaves open.
     pub missing: Vec<String>,
-    /// Reason why no model's answer could be used, in our words.
+    /// Reason why no model's response could be used, in our own words; `None` if one could be used.
     pub fell_back: Option<String>,
-    /// Skills of the repository that cannot be used: path, line, why.
+    /// Skills in the repository that cannot be used: path, line and reason of each.
     pub faults: Vec<(String, Option<usize>, String)>,
 }
 
-/// Reply that offers workflows to choose from.
+/// Returns the reply that offers workflows to choose from.
 pub fn route_offer_reply(card: &RouteCard) -> OutboundBody {
     let why = match &card.fell_back {
         Some(why) => format!("No model could classify this request: {}", inline_text(why, 200)),
@@ -89,7 +90,7 @@ pub fn route_offer_reply(card: &RouteCard) -> OutboundBody {
     ))
 }
 
-/// Reply that a workflow starts, and how to stop it.
+/// Returns the reply saying that a workflow starts, and how to stop it.
 pub fn route_started_reply(card: &RouteCard, skill: &str, usage: &str, lead: RoutingAction) -> OutboundBody {
     let (skill, usage) = (inline_code(skill, 64), inline_code(usage, 40));
     let text = match lead {
@@ -109,18 +110,18 @@ pub fn route_started_reply(card: &RouteCard, skill: &str, usage: &str, lead: Rou
     frame_reply(text + &open_points_if(lead == RoutingAction::Probably, card) + &skill_faults(card))
 }
 
-/// Reason why a request starts nothing and gets no answer.
+/// Reason why a request starts no workflow and is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeclineReason {
-    /// The text is not a request.
+    /// The text of the comment is not a request.
     NoWork,
-    /// The person already got an answer within the hour.
+    /// The person already got an answer within the last hour.
     TooSoon,
-    /// No model could answer; the reason in our words.
+    /// No model could answer. Contains the reason in our own words.
     NoAnswer(String),
 }
 
-/// Reply to a request that starts nothing.
+/// Returns the reply to a request that starts nothing.
 pub fn route_declined_reply(why: &DeclineReason) -> OutboundBody {
     let why = match why {
         DeclineReason::NoWork => {
@@ -144,23 +145,23 @@ pub fn route_declined_reply(why: &DeclineReason) -> OutboundBody {
 pub struct AnswerCard {
     pub answer: String,
     pub places: Vec<CodeLink>,
-    /// Number of cited places that do not exist.
+    /// Number of locations cited by the model that do not exist.
     pub dropped: usize,
-    /// Short commit id.
+    /// Abbreviated id of the commit that the answer refers to.
     pub commit: String,
 }
 
-/// A place in the code.
+/// A location in the code.
 #[derive(Debug, Clone)]
 pub struct CodeLink {
     pub path: String,
     pub lines: Option<(u64, u64)>,
-    /// Link to the place at that commit.
+    /// URL of the location at that commit.
     pub url: String,
     pub what: String,
 }
 
-/// Reply with the model's answer.
+/// Returns the reply that contains the model's answer.
 pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
     let place = |place: &CodeLink| {
         let lines = place.lines.map_or_else(String::new, |(from, to)| format!(", lines {from} to {to}"));
@@ -192,7 +193,7 @@ pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
     ))
 }
 
-/// Reply to an answer without an open request.
+/// Returns the reply to a person who answers open points but has no open request.
 pub fn no_open_request_reply() -> OutboundBody {
     frame_reply(
         "You have no open request on this issue: your last one is older than a day, left nothing open, or was started \
@@ -201,7 +202,7 @@ pub fn no_open_request_reply() -> OutboundBody {
     )
 }
 
-/// Reply to a request whose workflow needs a higher role.
+/// Returns the reply to a request whose workflow requires a higher role than the person has.
 pub fn route_not_allowed_reply(skill: &str, usage: &str, needs: Role) -> OutboundBody {
     frame_reply(format!(
         "This reads like a {}, which requires {}. Nothing was started; someone with that access can write {}.",
@@ -211,22 +212,22 @@ pub fn route_not_allowed_reply(skill: &str, usage: &str, needs: Role) -> Outboun
     ))
 }
 
-/// Reply to a free-text request if routing is switched off.
+/// Returns the reply to a free-text request if routing is switched off.
 pub fn routing_disabled_reply() -> OutboundBody {
     frame_reply("Free-text requests are switched off here. `/help` lists the commands.".to_owned())
 }
 
-/// State of the run that keeps a request from starting.
+/// State of the run that prevents a request from starting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConflictingRunState {
     AtWork,
     /// The run waits for a person.
     Asking,
-    /// The run started after the request was written, and has ended.
+    /// The run started after the request was written, and has already ended.
     Over,
 }
 
-/// Reply to a request while another run is active or started later.
+/// Returns the reply to a request while another run is active, or if another run started after the request was written.
 pub fn route_busy_reply(workflow: &str, state: ConflictingRunState) -> OutboundBody {
     let (is, how) = match state {
         ConflictingRunState::AtWork => {
@@ -246,7 +247,7 @@ pub fn route_busy_reply(workflow: &str, state: ConflictingRunState) -> OutboundB
     ))
 }
 
-/// Reply if the request could not be read.
+/// Returns the reply to a request that no model could read.
 pub fn route_halted_reply(why: &str) -> OutboundBody {
     frame_reply(format!(
         "The request could not be read, so nothing was started. {} `/help` lists the commands.",
@@ -254,7 +255,7 @@ pub fn route_halted_reply(why: &str) -> OutboundBody {
     ))
 }
 
-/// Status note about the request that started the run.
+/// Returns a status note about the free-text request that started the run.
 pub fn route_note(skill: &str, confidence: u16) -> String {
     let by = if confidence == 1000 { String::new() } else { format!(" ({})", confidence_text(confidence)) };
     format!("Started from a free-text request, read as “{}”{by}.", plain_line(skill, 64))
@@ -274,7 +275,7 @@ fn open_points(card: &RouteCard) -> String {
     if rows.is_empty() { String::new() } else { format!("\n\nOpen points:\n\n{}", rows.join("\n")) }
 }
 
-/// Returns the open points and the line to answer them.
+/// Returns the open points with the command line to answer them; an empty string if no point is open.
 fn open_points_with_answer_line(card: &RouteCard) -> String {
     let how = "\n\nOr answer these points within a day, and your request is read again with the \
                answers:\n\n```\n/route answer: …\n```";

@@ -1,14 +1,15 @@
-//! Outcomes of a repository search. "Nothing found", "search failed" and "not searched" are different sentences.
+//! Texts about the outcome of a repository search. "Nothing found", "search failed" and "not searched" have different
+//! sentences.
 
 use crate::{
     github::outbound,
     types::{Timestamp, count},
 };
 
-/// Maximum characters of a topic.
+/// Maximum number of characters shown of a topic.
 const TOPIC_CHARS: usize = 120;
 
-/// Note that GitHub answered and found nothing.
+/// Returns a note saying that GitHub searched and found nothing.
 pub fn nothing_found_note(topic: &str, stars: u32) -> String {
     format!(
         "nothing was found for “{}” among public repositories with at least {stars} stars",
@@ -16,24 +17,24 @@ pub fn nothing_found_note(topic: &str, stars: u32) -> String {
     )
 }
 
-/// Note that no model planned the search.
+/// Returns a note saying that no model planned the search, and why.
 pub fn not_planned_note(why: &str) -> String {
     format!("searched with the topic's own words, because no model planned the search: {why}")
 }
 
-/// Note that no model planned another search.
+/// Returns a note saying that no model planned another search, and why.
 pub fn no_further_search_note(why: &str) -> String {
     format!("stopped searching, because no model could plan another search: {why}")
 }
 
-/// Note that a later search failed.
+/// Returns a note saying that a later search failed.
 pub fn further_search_failed_note() -> String {
     "a later search failed, so the brief covers only earlier results; the server's log has the reason"
         .to_owned()
 }
 
-/// Notes about unread pages: each page of the request with the reason, and the number of home pages. Addresses of home
-/// pages are untrusted text, so they are not shown.
+/// Returns notes about pages that were not read. Each page named in the request is listed with the reason; home pages
+/// are only counted. The URLs of home pages are not shown, because they are untrusted text.
 pub fn unread_pages_notes(refused: &[(String, String)], homes: usize) -> Vec<String> {
     let one = |(url, why): &(String, String)| {
         format!("the page {} was not read: {why}", outbound::plain_line(url, TOPIC_CHARS))
@@ -48,7 +49,7 @@ pub fn unread_pages_notes(refused: &[(String, String)], homes: usize) -> Vec<Str
     all
 }
 
-/// Note that GitHub did not search the repository's files.
+/// Returns a note saying that GitHub did not search the repository's files.
 pub fn files_not_searched_note(name: &str) -> String {
     format!(
         "only the README of {} was read, because GitHub did not search its files",

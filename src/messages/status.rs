@@ -1,4 +1,5 @@
-//! The status comment: one per issue, edited in place. It shows the state of each stage; the rest is folded.
+//! The status comment. Each issue has one, which is edited in place. It shows the state of each stage; everything else
+//! is folded.
 
 use super::{
     Acceptance, Author, CiView, CostView, ModelWait, access_name, capitalize, count, details_block,
@@ -12,8 +13,8 @@ use crate::{
     types::{Role, RunId, Timestamp, Verdict, WorkerPool},
 };
 
-/// Maximum characters of a draft, so that the comment stays a single one; the rest is on the
-/// branch.
+/// Maximum number of characters of a draft shown in the status comment, so that it fits into one comment. The whole
+/// draft is on the branch.
 const DRAFT_CHARS: usize = 45_000;
 
 #[derive(Debug, Clone)]
@@ -23,24 +24,24 @@ pub struct StatusView {
     pub run: RunId,
     /// URL of the run's page, if it is public.
     pub page: Option<String>,
-    /// Login of the requester.
+    /// Login of the person who requested the run.
     pub requested_by: String,
     pub rehearsal: bool,
     pub state: RunDisplayState,
     pub step: StepPosition,
-    /// Result of the stage, once it is done.
+    /// Result of the stage; meaningful only once the stage is done.
     pub result: StageResult,
-    /// The issue's other finished or active stages, oldest first.
+    /// The issue's other stages that are finished or active, oldest first.
     pub others: Vec<(String, RunDisplayState, StageResult)>,
-    /// Workflow that starts automatically after this one.
+    /// Workflow that starts automatically after this one; `None` if no workflow follows.
     pub follows: Option<&'static str>,
     pub rounds: Vec<RoundLine>,
     pub waiting: Option<RunWaitReason>,
     pub draft: Option<DraftView>,
     pub notes: Vec<StatusNote>,
-    /// Text that no model was shown because people cannot see it.
+    /// Text in the issue that is hidden from people and therefore was not shown to the models.
     pub hidden: Vec<HiddenText>,
-    /// `None` if costs are hidden.
+    /// Cost line; `None` if costs are hidden.
     pub cost: Option<CostView>,
     pub updated: Timestamp,
 }
@@ -49,9 +50,9 @@ pub struct StatusView {
 #[derive(Debug, Clone, Default)]
 pub struct StageResult {
     pub accepted: Option<Acceptance>,
-    /// Number of reviews.
+    /// Number of reviews that the stage needed.
     pub rounds: usize,
-    /// `None` if costs are hidden.
+    /// Cost of the stage; `None` if costs are hidden.
     pub cost: Option<Spending>,
     pub url: Option<String>,
 }
@@ -60,7 +61,7 @@ pub struct StageResult {
 pub enum RunDisplayState {
     Working,
     NeedsYou,
-    /// Waits for the operator.
+    /// The run waits for the operator.
     Parked,
     Done,
     Stopped,
@@ -71,17 +72,17 @@ pub enum RunDisplayState {
 #[derive(Debug, Clone, Copy)]
 pub struct StepPosition {
     pub title: &'static str,
-    /// From 1, among the steps that the run's settings enable.
+    /// Number of the step, counted from 1 among the steps that the run's settings enable.
     pub number: usize,
     pub of: usize,
-    /// Minutes at this step.
+    /// Number of minutes that the run has spent at this step.
     pub minutes: u64,
 }
 
 #[derive(Debug, Clone)]
 pub struct RoundLine {
     pub round: u32,
-    /// `None` before the review.
+    /// Verdict of the review; `None` before the review.
     pub verdict: Option<Verdict>,
     pub open_findings: usize,
     pub drafter: Author,
@@ -90,57 +91,58 @@ pub struct RoundLine {
 
 #[derive(Debug, Clone)]
 pub enum RunWaitReason {
-    /// A person's decision at a gate. Without the verdict APPROVED, it needs an override.
+    /// The run waits for a person's decision at a gate. If the verdict is not APPROVED, accepting the version needs an
+    /// override.
     Decision {
-        /// `None` before the review.
+        /// Verdict of the review; `None` before the review.
         verdict: Option<Verdict>,
         gate_url: Option<String>,
     },
-    /// A model that cannot be called now.
+    /// The run waits for a model that cannot be called now.
     Model(ModelWait),
-    /// Answers to the questions of this comment.
+    /// The run waits for answers to the questions in the comment at `url`.
     Answers { url: String, until: Timestamp },
-    /// A budget cap.
+    /// The run is paused by a budget limit, explained in the comment at `url`.
     Budget { url: String },
-    /// The merge of the pull request.
+    /// The run waits for its pull request to be merged.
     Merge { ci: Option<CiView>, conflicts: bool, on_top: bool, unknown: bool },
 }
 
 #[derive(Debug, Clone)]
 pub struct DraftView {
-    /// File name such as `LLD-042.md`, if the document is published as a file.
+    /// File name, such as `LLD-042.md`; `None` if the document is not published as a file.
     pub path: Option<String>,
     pub text: String,
     /// URL of the file on the branch.
     pub url: Option<String>,
 }
 
-/// A note for readers.
+/// A note shown to readers of the status comment.
 #[derive(Debug, Clone)]
 pub enum StatusNote {
-    /// Automatic checks sent the draft back, without a reviewer.
+    /// Automatic checks found mistakes and sent the draft back before a review.
     SentBack {
         mistakes: usize,
     },
-    /// The models saw only the beginning of the issue.
+    /// The models saw only the beginning of the issue, because it is too long.
     IssueCut {
         shown: usize,
         of: usize,
     },
     FilesNotShown(usize),
-    /// Worker pool of the run's model programs, and the row of the settings that assigns it.
+    /// Worker pool in which the run's model programs are executed, and the row of the settings that selects it.
     Workers {
         pool: WorkerPool,
         row: String,
     },
-    /// Models used tools to read files.
+    /// The models called tools to read files.
     ToolCalls {
         calls: usize,
         refused: usize,
     },
-    /// Hosts that the operator could allow.
+    /// Hosts that the operator could add to the allow list.
     Hosts(Vec<String>),
-    /// A sentence from another module.
+    /// A sentence written by another module.
     Sentence(String),
 }
 
@@ -181,12 +183,12 @@ impl StatusNote {
     }
 }
 
-/// Note about a hotfix.
+/// Returns a note about a hotfix.
 pub fn hotfix_note(by: &str, reason: &str) -> String {
     format!("Hotfix, requested by {by}: {reason}. Design and spec need no approval; the code does.")
 }
 
-/// Note that the next stage does not start, because it already has an active run.
+/// Returns a note saying that the next stage does not start, because it already has an active run.
 pub fn next_stage_running_note(next: &str) -> String {
     format!(
         "This run ends here, because another {next} run is active on this issue. When that run has ended, write \
@@ -194,12 +196,12 @@ pub fn next_stage_running_note(next: &str) -> String {
     )
 }
 
-/// Note about a role whose commands cannot run.
+/// Returns a note saying that a role's model cannot run commands.
 pub fn commands_unavailable_note(role: &str) -> String {
     format!("The {role} works without its commands, because this server cannot run any.")
 }
 
-/// Returns the status comment.
+/// Returns the body of the status comment.
 pub fn status_comment(view: &StatusView) -> OutboundBody {
     let mut parts = vec![headline(view), stage_lines(view)];
     parts.extend(view.waiting.as_ref().map(waiting_text));
@@ -302,7 +304,8 @@ fn stage_lines(view: &StatusView) -> String {
     lines.join("\n")
 }
 
-/// Returns what to type after a design or spec if nothing follows automatically.
+/// Returns the next command to type after a finished design or spec; `None` if the next stage starts automatically or
+/// has already begun.
 fn next_step(view: &StatusView) -> Option<String> {
     let (later, says): (&[&str], &str) = match view.workflow.as_str() {
         "lld" => (&["spec", "implement"], "Next: `/spec` writes the implementation spec."),
@@ -314,7 +317,7 @@ fn next_step(view: &StatusView) -> Option<String> {
 }
 
 impl StepPosition {
-    /// Returns the line of the current step, such as `Step 6 of 11: write the code (2 min)`.
+    /// Returns a line about the current step, such as `Step 6 of 11: write the code (2 min)`.
     fn line(&self) -> String {
         let Self { title, number, of, minutes } = self;
         let mut chars = title.chars();
@@ -325,7 +328,7 @@ impl StepPosition {
 }
 
 impl StageResult {
-    /// Returns the result in words, such as `approved by sam, 2 rounds, $0.42 billed ([result](…))`.
+    /// Returns the result in words, for example `approved by sam, 2 rounds, $0.42 billed ([result](…))`.
     fn text(&self) -> String {
         let accepted = match &self.accepted {
             Some(Acceptance::Approved { by, .. }) => format!("approved by {}", inline_text(by, 300)),
@@ -346,7 +349,7 @@ impl StageResult {
     }
 }
 
-/// Link to the run's page, shown after its id.
+/// Returns a link to the run's page, which is shown after the run's id.
 pub(super) fn run_page_link(url: Option<&str>) -> String {
     url.map(|url| format!(" ({})", link("run page, for the operator", url))).unwrap_or_default()
 }

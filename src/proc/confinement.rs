@@ -1,43 +1,44 @@
-//! Restricts the files and TCP ports a child can access, with Landlock, and refuses the few system calls Landlock does
-//! not cover, with seccomp.
+//! Confinement of child processes. Landlock restricts the files and TCP ports that a child can access. A seccomp filter
+//! refuses the few system calls that Landlock does not cover.
 //!
-//! Both restrict the calling thread and everything it starts, permanently. So a confined child is started from a thread
-//! made for it, and our other threads stay unrestricted. If the kernel lacks support, the child is not started. A
-//! confined child also has no capabilities: with root's capabilities, it could read the environment of every process,
-//! including ours.
+//! Both permanently restrict the calling thread and everything started from it. So a confined child is started from a
+//! thread created for it, and our other threads stay unrestricted. If the kernel does not support confinement, the
+//! child is not started. A confined child also has no capabilities: with root's capabilities, it could read the
+//! environment of every process, including ours.
 //!
-//! Not restricted: UDP, and which host a TCP port belongs to. [`missing_protections`] lists what an older kernel does
-//! not restrict.
+//! Two things are not restricted: UDP, and the host to which a child connects on an allowed TCP port.
+//! [`missing_protections`] lists the protections that an older kernel lacks.
 
 use std::path::PathBuf;
 
-/// Access of a child, in addition to reading the system paths.
+/// Access granted to a child, in addition to reading the system paths.
 #[derive(Debug, Clone, Default)]
 pub struct Confinement {
-    /// Files, and directories with their contents, that the child may read and execute. Paths that can't be opened are
-    /// skipped.
+    /// Files that the child may read and execute, and directories whose contents it may read and execute. Paths that
+    /// cannot be opened are skipped.
     pub read: Vec<PathBuf>,
-    /// Files and directories that it may also write. They must exist.
+    /// Files and directories that the child may also write. They must exist.
     pub write: Vec<PathBuf>,
-    /// TCP ports it may connect to, on any host. It may not listen.
+    /// TCP ports that the child may connect to, on any host. It may not listen on any port.
     pub ports: Vec<u16>,
-    /// The system calls to refuse.
+    /// Policy that determines which system calls are refused.
     pub calls: SyscallPolicy,
 }
 
-/// System calls to refuse, depending on what else restricts the child.
+/// Set of system calls to refuse, which depends on the other restrictions of the child.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SyscallPolicy {
-    /// A trusted program that runs as our own user.
+    /// The child is a trusted program that runs as our own user.
     #[default]
     Program,
-    /// Untrusted code in its own namespaces. It may use its own network namespace, which no other process shares.
+    /// The child is untrusted code in its own namespaces. It may use its own network namespace, which it shares with no
+    /// other process.
     Isolated,
-    /// Untrusted code under its own user. It may not open any socket.
+    /// The child is untrusted code that runs as its own user. It may not open any socket.
     Alone,
 }
 
-/// Paths that every program may read and execute. Of `/etc`, only the parts for name resolution, certificates and the
+/// Paths that every program may read and execute. Only the parts of `/etc` for name resolution, certificates and the
 /// linker are listed, because the rest may contain our settings, keys or passwords.
 pub const SYSTEM_PATHS: &[&str] = &[
     "/usr",
@@ -83,22 +84,23 @@ pub const SYSTEM_PATHS: &[&str] = &[
     "/etc/crypto-policies",
 ];
 
-/// Devices that every program may read and write. A terminal is not listed, since it would be the operator's.
+/// Devices that every program may read and write. Terminals are not listed, because the only terminal would be the
+/// operator's.
 pub const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// Checks, once, whether this machine can confine a child; `Err` holds the reason.
+/// Checks whether this machine can confine a child, and caches the result. `Err` contains the reason why it cannot.
 pub fn check_confinement() -> Result<(), String> {
     probe_kernel().as_ref().map(|_| ()).map_err(Clone::clone)
 }
 
-/// Protections that a newer kernel would offer and this one lacks.
+/// Returns descriptions of the protections that this kernel lacks and a newer one would offer.
 pub fn missing_protections() -> Vec<&'static str> {
     let Ok((abi, filters)) = probe_kernel() else { return Vec::new() };
     let lacks = LATER_PROTECTIONS.iter().filter(|(first, _)| abi < first);
     lacks.map(|(_, what)| *what).chain((!filters).then_some(FILTERED)).collect()
 }
 
-/// Landlock's ABI version, and whether system calls can be filtered.
+/// Returns the ABI version of Landlock, and whether system calls can be filtered.
 fn probe_kernel() -> &'static Result<(i32, bool), String> {
     static TRIED: std::sync::OnceLock<Result<(i32, bool), String>> = std::sync::OnceLock::new();
     TRIED.get_or_init(kernel::try_out)
@@ -111,7 +113,7 @@ const LATER_PROTECTIONS: &[(i32, &str)] = &[
     (6, "ending processes of the same user (Linux 6.12)"),
 ];
 
-/// Protections by the system call filter.
+/// Description of the protections that the system call filter provides.
 const FILTERED: &str = "speaking to sockets of this machine's services, such as Docker's or the session bus's, connecting to any \
                         port in ways that the rules for ports do not know, setting limits for other processes, and opening \
                         files of the server's user to others (seccomp, on x86-64, ARM64 and RISC-V)";
@@ -144,11 +146,12 @@ mod kernel {
     }
 
     const NEEDED: ABI = ABI::V1;
-    /// Highest Landlock version we use. An older kernel enforces only what it supports.
+    /// Highest Landlock version that we use. An older kernel enforces only the restrictions that it supports.
     const WANTED: ABI = ABI::V9;
 
-    /// Confines the calling thread and everything it starts, permanently. If this machine cannot filter system calls,
-    /// the filter is skipped and `missing_protections` reports it; otherwise a failing filter is an error.
+    /// Permanently confines the calling thread and everything started from it. If this machine cannot filter system
+    /// calls, the filter is skipped, and `missing_protections` reports it. If it can, a failure to install the filter
+    /// is an error.
     pub(in crate::proc) fn confine_this_thread(confinement: &Confinement) -> Result<(), String> {
         let (_, filters) = probe_kernel().as_ref().map_err(String::clone)?;
         restrict_this_thread(confinement)?;
@@ -159,14 +162,15 @@ mod kernel {
         Ok(())
     }
 
-    /// Confines a single-threaded process that is about to execute a command. A missing filter is always an error.
+    /// Confines a single-threaded process that is about to execute a command. Here, a missing system call filter is
+    /// always an error.
     pub fn confine_permanently(confinement: &Confinement) -> Result<(), String> {
         restrict_this_thread(confinement)?;
         refuse_on_this_thread(confinement.calls)
             .map_err(|error| format!("system calls can't be filtered: {error}"))
     }
 
-    /// Applies everything except the filter; returns Landlock's version.
+    /// Applies all restrictions except the system call filter. Returns the version of Landlock that is enforced.
     fn restrict_this_thread(confinement: &Confinement) -> Result<i32, String> {
         let rules = build_ruleset(confinement)?;
         let status = rules.restrict_self().map_err(|error| landlock_error(&error))?;

@@ -1,4 +1,4 @@
-//! A running child and its descendants, until all have ended.
+//! Group of a running child and its descendants, which exists until all of them have ended.
 
 use std::{collections::BTreeSet, io, process::ExitStatus, time::Duration};
 
@@ -15,11 +15,12 @@ use super::{
 };
 
 /// Interval between measurements of a child's memory. Each measurement reads all of `/proc`, which takes a millisecond
-/// or two. A child must be gone within two seconds of exceeding its limit.
+/// or two. The interval must be short, because a child must be gone within two seconds of exceeding its limit.
 const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
 
-/// Maximum checks for descendants after SIGKILL, before we give up. Checks are 1 ms apart at first, then 20 ms. Most
-/// processes end at once, or within seconds on a busy machine. A process stuck in the kernel may take longer.
+/// Maximum number of checks for remaining descendants after SIGKILL. After the last check, we give up. Checks are 1 ms
+/// apart at first, then 20 ms. Most processes end at once, or within seconds on a busy machine, but a process stuck in
+/// the kernel may take longer.
 const CHILD_KILL_LOOKS: u32 = 500;
 const MOST_BETWEEN: Duration = Duration::from_millis(20);
 
@@ -40,18 +41,18 @@ impl From<io::Error> for KillReason {
 
 /// A running child. Dropping it ends the child and all its descendants.
 pub(super) struct ChildGroup {
-    /// `None` once the child was waited for.
+    /// The running child; `None` once its status has been collected.
     running: Option<RunningChild>,
     tree: ProcessTree,
 }
 
-/// A child that was not waited for yet. Until then its process group id cannot be reused, so a signal never reaches
-/// another process.
+/// A child whose status has not been collected yet. Until then its process group id cannot be reused, so that a signal
+/// never reaches another process.
 struct RunningChild {
     child: Child,
     pid: Option<Pid>,
     tree: ProcessTree,
-    /// Record of the child, kept until all its processes have ended.
+    /// Record file of the child, kept until all its processes have ended.
     record: Option<ChildRecord>,
     kill_delay: Duration,
     _started: Option<StartedChild>,
@@ -69,8 +70,8 @@ impl ChildGroup {
         Self { tree, running: Some(running) }
     }
 
-    /// Writes stdin and reads both outputs until the child has ended. `thorough` also ends descendants that left its
-    /// process group.
+    /// Writes to the child's stdin and reads both of its outputs until the child has ended. If `thorough` is true, also
+    /// ends descendants that left the child's process group.
     pub(super) async fn drive<T>(
         &mut self,
         stdin: Vec<u8>,
@@ -101,7 +102,7 @@ impl ChildGroup {
         Ok((status, read))
     }
 
-    /// Returns once the child and its descendants exceed a limit. Never returns if neither limit is set.
+    /// Waits until the child and its descendants together exceed a limit. Waits forever if neither limit is set.
     pub(super) fn wait_for_overuse(
         &self,
         memory: Option<u64>,
@@ -125,7 +126,7 @@ impl ChildGroup {
         }
     }
 
-    /// Ends the child and all its descendants; see [`end_child`]. `at_once` skips SIGTERM.
+    /// Ends the child and all its descendants; see [`end_child`]. If `at_once` is true, SIGTERM is skipped.
     pub(super) async fn end(&mut self, at_once: bool) {
         if let Some(mut running) = self.running.take() {
             if at_once {
@@ -147,8 +148,8 @@ impl Drop for ChildGroup {
     }
 }
 
-/// Sends SIGTERM to the child and its descendants, waits for the kill delay, sends SIGKILL, and collects the child's
-/// status.
+/// Sends SIGTERM to the child and its descendants, waits for up to the kill delay, sends SIGKILL, and collects the
+/// child's status.
 async fn end_child(mut running: RunningChild) {
     let (pid, delay) = (running.pid, running.kill_delay);
     // List members now: once the child has ended, its children get another parent.
@@ -172,8 +173,8 @@ async fn end_child(mut running: RunningChild) {
     drop(running.record);
 }
 
-/// Sends SIGKILL repeatedly until all processes have ended, since a process may fork between the listing and the
-/// signal.
+/// Sends SIGKILL repeatedly until all processes have ended. Once is not enough, because a process may fork after the
+/// processes were listed and before the signal arrives.
 pub(super) async fn kill_all(tree: &ProcessTree, mut known: BTreeSet<super::processes::ProcessIdentity>) {
     for look in 0..CHILD_KILL_LOOKS {
         known = tree.members(known).await;

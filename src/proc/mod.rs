@@ -1,11 +1,12 @@
-//! Child processes; no other module starts one.
+//! Child processes. No other module starts one.
 //!
-//! A child gets only the environment that its caller sets, plus `PATH` and a marker that identifies its descendants. It
-//! has its own process group, a timeout and a limit on its output. A memory limit, a lower priority and a confinement
-//! to parts of the file system are optional. However a call ends (exit, timeout, cancellation, a dropped future), the
-//! whole group is ended. This module knows no program by name; the caller interprets the output.
+//! A child gets only the environment variables that its caller sets, plus `PATH` and a marker that identifies its
+//! descendants. It has its own process group, a timeout and a limit on its output. A memory limit, a lower priority and
+//! a confinement to parts of the file system are optional. The whole group is ended when a call ends for any reason:
+//! exit, timeout, cancellation or a dropped future. This module knows no program by name; the caller interprets the
+//! output.
 //!
-//! Timeouts here use the real clock, not `Clock`, because processes run in real time.
+//! Timeouts here use the real clock instead of `Clock`, because processes run in real time.
 
 mod confinement;
 mod group;
@@ -52,11 +53,11 @@ use self::{
 };
 use crate::limits;
 
-/// Default timeout of a child. Only a child at our terminal has no timeout.
+/// Default timeout of a child. Only a child that runs at our terminal has no timeout.
 const CHILD_TIME: Duration = Duration::from_secs(60);
 
-/// Reserves a local port: while the socket is kept, the system does not assign the port to a process that binds port 0.
-/// A process that is given the address can listen there.
+/// Reserves a local port. As long as the returned socket exists, the system does not assign the port to a process that
+/// binds port 0. A process that is told the address can still listen on it.
 ///
 /// # Errors
 /// If no port is free.
@@ -69,15 +70,15 @@ pub fn reserved_address() -> io::Result<(SocketAddr, TcpSocket)> {
     Ok((socket.local_addr()?, socket))
 }
 
-/// Result of a child that ended by itself.
+/// Result of a child that was not ended by us.
 #[derive(Debug, Clone)]
 pub struct ChildOutput {
-    /// The exit status; `None` if a signal ended it.
+    /// Exit status of the child; `None` if a signal ended it.
     pub status: Option<i32>,
-    /// The signal that ended it.
+    /// Signal that ended the child; `None` if it exited.
     pub signal: Option<i32>,
     pub stdout: Vec<u8>,
-    /// The last [`limits::CHILD_ERROR_BYTES`] of standard error.
+    /// The last [`limits::CHILD_ERROR_BYTES`] bytes of standard error.
     pub stderr: Vec<u8>,
     pub elapsed: Duration,
 }
@@ -87,13 +88,13 @@ impl ChildOutput {
         self.status == Some(0)
     }
 
-    /// Trimmed stderr text, for a message.
+    /// Returns the text of standard error, trimmed, for use in a message.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).trim().to_owned()
     }
 }
 
-/// Reasons why a child has no [`ChildOutput`].
+/// Reason why a child has no [`ChildOutput`].
 #[derive(Debug, thiserror::Error)]
 pub enum ProcError {
     #[error("`{program}` was not found; install it or give its full path")]
@@ -123,7 +124,7 @@ pub enum ProcError {
 
 const MEGABYTE: u64 = 1024 * 1024;
 
-/// Variables of our environment for a program that talks to a person and opens their browser.
+/// Variables of our environment that are passed to a program that talks to a person and opens the person's browser.
 const TERMINAL: &[&str] = &[
     "HOME",
     "TERM",
@@ -136,22 +137,22 @@ const TERMINAL: &[&str] = &[
     "DBUS_SESSION_BUS_ADDRESS",
 ];
 
-/// Proxy variables, as read by curl, git and Node.
+/// Names of the environment variables from which curl, Git and Node read the proxy.
 const PROXY: &[&str] = &["HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"];
 
-/// Port of the proxy that children use; a confined child must be allowed to connect to it.
+/// Returns the port of the proxy that children use. A confined child must be allowed to connect to this port.
 pub fn proxy_port() -> Option<u16> {
     let named = PROXY.iter().take(2).find_map(|name| std::env::var(name).ok())?;
     proxy_address_port(&named)
 }
 
-/// Port of a proxy address, which may lack its scheme.
+/// Returns the port of a proxy URL, whose scheme may be missing.
 fn proxy_address_port(proxy: &str) -> Option<u16> {
     let address = if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
     url::Url::parse(&address).ok()?.port_or_known_default()
 }
 
-/// Builder of a child process; start it with [`run`](ChildCommand::run).
+/// Builder of a child process. [`run`](ChildCommand::run) starts the child.
 #[derive(Clone)]
 pub struct ChildCommand {
     program: OsString,
@@ -173,7 +174,7 @@ pub struct ChildCommand {
 }
 
 impl ChildCommand {
-    /// `program` is a path, or a name looked up in our own `PATH`.
+    /// Creates a builder. `program` is a path, or a name that is looked up in our own `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         // The child needs the machine's `PATH` to find its helper programs.
         let env = std::env::var_os("PATH").map(|path| ("PATH".into(), path)).into_iter().collect();
@@ -212,7 +213,7 @@ impl ChildCommand {
         self
     }
 
-    /// Passes on the proxy variables of our own environment.
+    /// Passes the proxy variables of our own environment on to the child.
     pub fn with_proxy_environment(self) -> Self {
         let named = PROXY.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         named.fold(self, |command, (name, value)| command.env(name, value))
@@ -223,87 +224,91 @@ impl ChildCommand {
         self
     }
 
-    /// Bytes for stdin; by default the child reads end of file at once.
+    /// Sets the bytes that the child reads from stdin. By default, stdin is empty.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
     }
 
-    /// Timeout of the whole group; `CHILD_TIME` unless set.
+    /// Sets the timeout of the whole process group. The default is `CHILD_TIME`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Time between SIGTERM and SIGKILL; [`limits::CHILD_KILL_DELAY`] unless set.
+    /// Sets the time between SIGTERM and SIGKILL. The default is [`limits::CHILD_KILL_DELAY`].
     pub fn kill_delay(mut self, delay: Duration) -> Self {
         self.kill_delay = delay;
         self
     }
 
-    /// Maximum bytes of stdout; [`limits::CHILD_OUTPUT_BYTES`] unless set.
+    /// Sets the maximum number of bytes of stdout. The default is [`limits::CHILD_OUTPUT_BYTES`].
     pub fn output_limit(mut self, bytes: usize) -> Self {
         self.output_limit = bytes;
         self
     }
 
-    /// Lowers the priority by 0 to 19 steps below ours; on Linux only.
+    /// Lowers the child's priority by 0 to 19 steps below ours. Has an effect only on Linux.
     pub fn nice(mut self, steps: i32) -> Self {
         self.nice = steps.clamp(0, 19);
         self
     }
 
-    /// Maximum bytes of memory of the child and its descendants; if exceeded, all are killed.
+    /// Sets the maximum number of bytes of memory that the child and its descendants may use together. If they exceed
+    /// it, all are killed.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = Some(bytes);
         self
     }
 
-    /// Maximum number of processes of the child and its descendants; if exceeded, all are killed.
+    /// Sets the maximum number of processes that the child and its descendants may have together. If they exceed it,
+    /// all are killed.
     pub fn process_limit(mut self, processes: u64) -> Self {
         self.process_limit = Some(processes);
         self
     }
 
-    /// Declares the user that the child will switch to. No other process may use that user meanwhile, because all
-    /// processes of the user are ended with the child, even if they escaped all other limits.
+    /// Declares the user that the child will switch to. No other process may use that user in the meantime: when the
+    /// child ends, all processes of the user are ended, even those that escaped all other limits.
     pub fn exclusive_user(mut self, user: u32) -> Self {
         self.user = Some(user);
         self
     }
 
-    /// Starts the child from a thread that lives as long as our process. For children with a parent-death signal, which
-    /// the kernel sends when the thread that started them ends.
+    /// Starts the child from a thread that lives as long as our process. This is needed for children with a
+    /// parent-death signal, which the kernel sends when the thread that started them ends.
     pub fn from_permanent_thread(mut self) -> Self {
         self.from_lasting_thread = true;
         self
     }
 
-    /// Confines the child. If that fails, it is not started.
+    /// Confines the child. If the confinement fails, the child is not started.
     pub fn confined(mut self, confinement: Confinement) -> Self {
         self.confinement = Some(confinement);
         self
     }
 
-    /// Records the child in that directory while it runs, for [`end_orphans`] after a crash.
+    /// Writes a record of the child to that directory while the child runs, so that [`end_orphans`] can end the child
+    /// after a crash of ours.
     pub fn recorded_in(mut self, directory: impl AsRef<Path>) -> Self {
         self.records = Some(directory.as_ref().into());
         self
     }
 
-    /// A directory used by this child only. If we crash, [`end_orphans`] removes it after ending the child.
+    /// Sets a directory that only this child uses. If our process crashes, [`end_orphans`] ends the child and then
+    /// removes the directory.
     pub fn scratch(mut self, directory: impl AsRef<Path>) -> Self {
         self.scratch = Some(directory.as_ref().into());
         self
     }
 
-    /// Runs the child to its end. A status other than 0 is a [`ChildOutput`], not an error.
+    /// Runs the child to its end. An exit status other than 0 is returned as a [`ChildOutput`], not as an error.
     pub async fn run(self, cancel: &CancellationToken) -> Result<ChildOutput, ProcError> {
         self.run_with_lines(cancel, None::<fn(&[u8])>).await
     }
 
-    /// Like [`run`](ChildCommand::run), and calls `line` with each line of stdout, without its line end, as it is
-    /// printed.
+    /// Like [`run`](ChildCommand::run), but also calls `line` with each line of stdout as soon as it is printed. The
+    /// line is passed without its line end.
     pub async fn run_lines(
         self,
         cancel: &CancellationToken,
@@ -382,8 +387,8 @@ impl ChildCommand {
         }
     }
 
-    /// Runs the child at our terminal without a timeout, with the variables in `TERMINAL`. Returns whether it
-    /// succeeded.
+    /// Runs the child at our terminal without a timeout, with the environment variables listed in `TERMINAL`. Returns
+    /// whether the child succeeded.
     pub async fn run_at_terminal(self) -> Result<bool, ProcError> {
         let shared = TERMINAL.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         let mut command = tokio::process::Command::new(locate_program(&self.program));
@@ -395,7 +400,8 @@ impl ChildCommand {
         Ok(status.success())
     }
 
-    /// Whether the child is large or untrusted, so that we search all processes for its descendants when it has ended.
+    /// Whether the child is large or untrusted. If so, all processes are searched for its descendants when it has
+    /// ended.
     fn is_guarded(&self) -> bool {
         self.memory_limit.is_some()
             || self.process_limit.is_some()
@@ -440,8 +446,8 @@ impl ChildCommand {
         })
     }
 
-    /// Starts the child. Confinement and priority are thread properties, so a child with either of them is started from
-    /// a new thread.
+    /// Starts the child. Confinement and priority are properties of a thread, so a child that has either of them is
+    /// started from a new thread.
     fn start(
         &self,
         mut command: tokio::process::Command,
@@ -476,7 +482,7 @@ impl ChildCommand {
         })
     }
 
-    /// Applies priority and confinement to this thread, permanently.
+    /// Permanently applies priority and confinement to the current thread.
     #[cfg(target_os = "linux")]
     fn apply_thread_limits(&self) -> Result<(), ProcError> {
         // On Linux a thread has its own priority; elsewhere this would change the whole process.
@@ -509,7 +515,7 @@ impl ChildCommand {
     }
 }
 
-/// Runs `work` on the one thread that lives as long as the process.
+/// Runs `work` on a dedicated thread that lives as long as our process.
 fn run_on_permanent_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     type ThreadTask = Box<dyn FnOnce() + Send>;
     static LASTING: LazyLock<mpsc::Sender<ThreadTask>> = LazyLock::new(|| {
@@ -529,15 +535,15 @@ fn run_on_permanent_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 
     answered.recv().map_err(|_| gone())
 }
 
-/// Creates an empty directory in `place` that only our user can enter; removed when dropped.
+/// Creates an empty directory in `place` that only our user can enter. The directory is removed on drop.
 ///
 /// # Errors
-/// If it cannot be created.
+/// If the directory cannot be created.
 pub fn private_dir(prefix: &str, place: &Path) -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(0o700)).tempdir_in(place)
 }
 
-/// Disables core dumps of this process and its children, since their memory holds keys.
+/// Disables core dumps of this process and its children, because their memory contains keys.
 pub fn disable_core_dumps() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, setrlimit};
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
@@ -552,8 +558,9 @@ fn new_mark() -> io::Result<String> {
     Ok(hex::encode(bytes))
 }
 
-/// Finds a program in `PATH`. With a path, the standard library can start it by `posix_spawn`, without copying our page
-/// tables. With a name it would fork, because `posix_spawn` looks names up in the wrong environment.
+/// Returns the path of a program in `PATH`. Given a path, the standard library can start the program by `posix_spawn`,
+/// without copying our page tables. Given a name, it would fork, because `posix_spawn` looks names up in the wrong
+/// environment.
 fn locate_program(program: &OsStr) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let named = !program.as_encoded_bytes().contains(&b'/');

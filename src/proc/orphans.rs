@@ -1,5 +1,5 @@
-//! Ends children that outlived a crashed server. A file identifies each running child, and the next server ends those
-//! that still run. A process that merely reuses a child's PID is not ended.
+//! Ends children that outlived a crashed server. Each running child is identified by a record file, and the next server
+//! ends the children that are still running. A process that merely reuses a child's PID is not ended.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::limits;
 
-/// Record file of one child; removed when dropped.
+/// Record file of one child. The file is removed on drop.
 pub(super) struct ChildRecord {
     path: PathBuf,
     written: ChildRecordFile,
@@ -28,10 +28,10 @@ pub(super) struct ChildRecord {
 
 #[derive(Serialize, Deserialize)]
 struct ChildRecordFile {
-    /// PID of the child; `None` until it has started, when only the marker identifies it.
+    /// PID of the child; `None` until the child has started. Until then, only the marker identifies it.
     pid: Option<i32>,
     started: Option<u64>,
-    /// Boot id, since start times are relative to boot.
+    /// Id of the current boot. It is needed because start times of processes are relative to the boot.
     boot: String,
     mark: String,
     /// The child's exclusive user, if it has one.
@@ -43,8 +43,8 @@ struct ChildRecordFile {
 }
 
 impl ChildRecord {
-    /// Writes the record before the child starts, so no child is ever without one. Returns `None` on systems without a
-    /// boot id, where processes can't be identified.
+    /// Writes the record before the child starts, so that no child is ever without a record. Returns `None` on systems
+    /// without a boot id, because processes cannot be identified there.
     pub(super) fn create(
         directory: &Path,
         ProcessTree { mark, user, .. }: &ProcessTree,
@@ -66,7 +66,7 @@ impl ChildRecord {
         self.write()
     }
 
-    /// Replaces the file atomically, so a crash leaves a complete file.
+    /// Writes the record by replacing the file atomically, so that a crash never leaves an incomplete file.
     fn write(&self) -> io::Result<()> {
         let new = self.path.with_extension("new");
         fs::write(&new, serde_json::to_vec(&self.written)?)?;
@@ -81,8 +81,8 @@ impl Drop for ChildRecord {
     }
 }
 
-/// Ends processes that an earlier server left running, by the records in `directory`; returns how many. Must run before
-/// this server starts any child.
+/// Ends processes that an earlier server left running, according to the records in `directory`. Returns the number of
+/// ended processes. Must run before this server starts any child.
 pub async fn end_orphans(directory: &Path) -> io::Result<usize> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -123,8 +123,8 @@ async fn end_orphan(path: &Path, boot: Option<&str>) -> io::Result<usize> {
     Ok(ended)
 }
 
-/// Removes a directory in which untrusted code wrote. It may have removed permissions, or nested directories deeper
-/// than a path can name.
+/// Removes a directory into which untrusted code wrote. The code may have removed permissions, or nested directories
+/// more deeply than a path can name.
 ///
 /// # Errors
 /// If the directory still exists.

@@ -1,4 +1,5 @@
-//! Readers of a child's outputs: all of stdout up to a limit and the end of stderr, or chunks of both as they arrive.
+//! Readers of a child's outputs. They return either all of stdout up to a limit and the end of stderr, or chunks of
+//! both as they arrive.
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -38,14 +39,15 @@ pub(super) async fn read_all(
     Ok(all)
 }
 
-/// One of a child's two outputs.
+/// One of a child's two outputs, stdout or stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
     Out,
     Err,
 }
 
-/// Passes chunks of both outputs to `sink` as they arrive, until both have ended or `limit` bytes are exceeded.
+/// Passes chunks of both outputs to `sink` as they arrive. Ends when both outputs have ended, and fails when they
+/// exceed `limit` bytes together.
 pub(super) async fn read_chunks(
     out: Option<impl AsyncRead + Unpin>,
     err: Option<impl AsyncRead + Unpin>,
@@ -71,7 +73,7 @@ pub(super) async fn read_chunks(
     Ok(())
 }
 
-/// Bytes to read at a time: the capacity of a pipe.
+/// Number of bytes to read at a time, which is the capacity of a pipe.
 const PIECE: usize = 64 * 1024;
 
 pub(super) async fn read_tail(stream: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, KillReason> {

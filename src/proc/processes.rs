@@ -1,5 +1,5 @@
-//! Finds processes and their relations in `/proc`. Without `/proc` nothing is found, and only a child's process group
-//! is known.
+//! Finds processes and their relations in `/proc`. On systems without `/proc`, no processes are found, and only the
+//! process group of a child is known.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,15 +9,15 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// Marker in the environment of every child. Its descendants inherit it, even if they change their session, group or
-/// parent.
+/// Name of the environment variable that marks every child. Its descendants inherit the variable even if they change
+/// their session, group or parent.
 pub(super) const MARK: &str = "COUNTERSIGN_CHILD";
 
-/// Identity of a process. A PID is reused sooner or later; a PID with its start time is not.
+/// Identity of a process. A PID alone may be reused; a PID together with the process's start time is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ProcessIdentity {
     pub(super) pid: i32,
-    /// Start time in clock ticks since boot.
+    /// Start time of the process in clock ticks since boot.
     pub(super) started: u64,
 }
 
@@ -27,10 +27,10 @@ impl ProcessIdentity {
     }
 }
 
-/// Children started by this module and not yet collected, by PID.
+/// Children that this module started and whose status has not been collected yet, by PID.
 static STARTED: Mutex<BTreeMap<i32, ProcessTree>> = Mutex::new(BTreeMap::new());
 
-/// Our children from before [`adopt_orphans`] was called.
+/// Children that this process already had when [`adopt_orphans`] was called.
 static EARLIER: OnceLock<BTreeSet<ProcessIdentity>> = OnceLock::new();
 
 fn started_children() -> MutexGuard<'static, BTreeMap<i32, ProcessTree>> {
@@ -41,7 +41,8 @@ fn own_pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(0)
 }
 
-/// Registration of a child. Keep it until the child was waited for, so that its PID is not reused.
+/// Registration of a running child. It must be kept until the child's status is collected, because the PID may be
+/// reused after that.
 pub(super) struct StartedChild(i32);
 
 impl StartedChild {
@@ -64,9 +65,9 @@ impl Drop for StartedChild {
     }
 }
 
-/// Makes this process adopt descendants that lose their parent, so that daemons cannot outlive their call and its
-/// limits. Adopted processes that belong to no running call are killed. Only for a process that starts all its children
-/// in this module: children started elsewhere are also collected, so waiting for one of them fails.
+/// Makes this process adopt descendants that lose their parent, so that daemons cannot outlive their call and escape
+/// its limits. Adopted processes that belong to no running call are killed. May be used only if all children are
+/// started in this module. The status of other children would be collected here, so that their owner's wait would fail.
 #[cfg(target_os = "linux")]
 pub fn adopt_orphans() -> io::Result<()> {
     let children = ProcessStat::all().into_iter().filter(|process| process.parent == own_pid());
@@ -79,8 +80,8 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns adopted processes that are confined and belong to no running call by marker or user. Only descendants of a
-/// call are confined. Also collects adopted processes that have ended.
+/// Returns the adopted processes that are confined but belong to no running call by marker or user. Only descendants of
+/// a call are ever confined. Also collects adopted processes that have ended.
 fn adopted_strays(processes: &[ProcessStat]) -> BTreeSet<ProcessIdentity> {
     let Some(earlier) = EARLIER.get() else { return BTreeSet::new() };
     let started = started_children();
@@ -104,9 +105,9 @@ struct ProcessStat {
     identity: ProcessIdentity,
     parent: i32,
     group: i32,
-    /// Whether it is a zombie.
+    /// Whether the process has ended and is a zombie.
     ended: bool,
-    /// Resident pages, including shared ones.
+    /// Number of resident pages, including shared ones.
     pages: u64,
 }
 
@@ -136,7 +137,8 @@ impl ProcessStat {
         self.pages.saturating_mul(rustix::param::page_size() as u64)
     }
 
-    /// Memory in bytes, with its share of shared pages and with swap; `None` if access is denied.
+    /// Returns the memory of the process in bytes, including swap and its proportional share of shared pages; `None` if
+    /// access is denied.
     fn proportional_bytes(&self) -> Option<u64> {
         let all = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.identity.pid)).ok()?;
         let kib = |name: &str| {
@@ -146,13 +148,14 @@ impl ProcessStat {
         Some((kib("Pss:")? + kib("SwapPss:").unwrap_or(0)) * 1024)
     }
 
-    /// Whether it has `NoNewPrivs`, which Landlock requires and a process cannot remove.
+    /// Whether the process has the flag `NoNewPrivs`. Landlock requires this flag, and a process cannot remove it.
     fn is_confined(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)).unwrap_or_default();
         status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"]))
     }
 
-    /// User id of the process. The owner of `/proc/PID` would not do: it is root if the process hides its memory.
+    /// Returns the user id of the process. The owner of `/proc/PID` cannot be used, because it is root if the process
+    /// hides its memory.
     fn user(&self) -> Option<u32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)).ok()?;
         status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
@@ -165,13 +168,13 @@ impl ProcessStat {
     }
 }
 
-/// A child and its descendants.
+/// A child together with its descendants.
 #[derive(Debug, Clone)]
 pub(super) struct ProcessTree {
-    /// The child itself, if it has started.
+    /// Identity of the child itself; `None` until it has started.
     pub(super) leader: Option<ProcessIdentity>,
     pub(super) mark: String,
-    /// The child's exclusive user: every process of this user belongs to the tree.
+    /// Exclusive user of the child. Every process of this user belongs to the tree.
     pub(super) user: Option<u32>,
 }
 
@@ -182,8 +185,9 @@ pub(super) struct ProcessUsage {
 }
 
 impl ProcessTree {
-    /// Measures memory and number of processes, and kills strays. At first, shared pages are counted in full for each
-    /// process. If the sum exceeds `enough`, they are counted proportionally, which takes longer.
+    /// Measures the memory and the number of processes of the tree, and kills adopted processes that belong to no
+    /// running call. At first, shared pages are counted in full for each process. If the sum exceeds `enough`, they are
+    /// counted proportionally, which takes longer.
     pub(super) async fn measure_usage(&self, enough: u64) -> ProcessUsage {
         let members = self.clone().spawn_lookup(move |tree| {
             let processes = ProcessStat::all();
@@ -205,8 +209,9 @@ impl ProcessTree {
         members.await.unwrap_or_default()
     }
 
-    /// Returns all living processes of the tree: those in the child's group, those with the marker, strays, and their
-    /// descendants. `known` are members found earlier, which may have lost their parent since.
+    /// Returns all living processes of the tree: those in the child's group, those with the marker, adopted processes
+    /// that belong to no running call, and the descendants of all these. `known` are members found earlier, which may
+    /// have lost their parent in the meantime.
     pub(super) async fn members(&self, known: BTreeSet<ProcessIdentity>) -> BTreeSet<ProcessIdentity> {
         let found = self.clone().spawn_lookup(move |tree| {
             let processes = ProcessStat::all();
@@ -218,7 +223,7 @@ impl ProcessTree {
         found.await.unwrap_or_default()
     }
 
-    /// Reads `/proc` on a blocking thread, since it takes milliseconds on a busy machine.
+    /// Runs `look`, which reads `/proc`, on a blocking thread, because it takes milliseconds on a busy machine.
     async fn spawn_lookup<T: Send + 'static>(
         self,
         look: impl FnOnce(&Self) -> T + Send + 'static,
@@ -262,7 +267,7 @@ impl ProcessTree {
     }
 }
 
-/// Sends the signal to each process that still has the same identity.
+/// Sends the signal to those processes whose PID still belongs to the same process.
 pub(super) fn signal_each(members: &BTreeSet<ProcessIdentity>, signal: Signal) {
     for member in members {
         if ProcessIdentity::read(member.pid) == Some(*member)
@@ -274,7 +279,7 @@ pub(super) fn signal_each(members: &BTreeSet<ProcessIdentity>, signal: Signal) {
     }
 }
 
-/// Bytes the machine can allocate without swapping; `None` if unknown.
+/// Returns the number of bytes that the machine can allocate without swapping; `None` if this is unknown.
 pub fn memory_available() -> Option<u64> {
     let all = fs::read_to_string("/proc/meminfo").ok()?;
     let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

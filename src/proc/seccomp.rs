@@ -1,7 +1,7 @@
-//! System calls refused to a confined child, because Landlock, or the version in most kernels, does not cover them. A
-//! seccomp filter sees the numeric arguments of a call, but no paths.
+//! System calls refused to a confined child because Landlock does not cover them, or not in the version of most
+//! kernels. A seccomp filter sees the numeric arguments of a call, but no paths.
 //!
-//! There are two lists: one for model programs, which we choose, and one for untrusted code.
+//! There are two lists of calls: one for model programs, which we choose, and one for untrusted code.
 #![cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")
@@ -23,8 +23,8 @@ use super::confinement::SyscallPolicy;
 
 type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Calls refused to model programs with any arguments: those that change a file's owner or extended attributes and
-/// thereby who may read it, and `io_uring`, whose operations bypass filters.
+/// Calls refused to model programs with any arguments. They are the calls that change a file's owner or extended
+/// attributes, and thereby who may read the file, and `io_uring`, whose operations bypass filters.
 const REFUSED: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chown,
@@ -45,8 +45,8 @@ const REFUSED: &[i64] = &[
     libc::SYS_io_uring_setup,
 ];
 
-/// Calls that set a file's mode, with the index of the mode argument. Only modes with one of the `OPENING` bits are
-/// refused, because programs must be able to write their renewed login with mode 600.
+/// Calls that set a file's mode, with the index of the mode argument. Modes with one of the `OPENING` bits are refused.
+/// Other modes are allowed, because programs must be able to save a renewed login with mode 600.
 const MODES: &[(i64, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -56,11 +56,11 @@ const MODES: &[(i64, u8)] = &[
     (452, 2),
 ];
 
-/// Mode bits that give others access to a file, or make it setuid or setgid.
+/// Mode bits that give other users access to a file, or make the file setuid or setgid.
 const OPENING: &[i32] = &[0o4000, 0o2000, 0o40, 0o20, 0o10, 0o4, 0o2, 0o1];
 
-/// Calls that send data, with the index of the flags argument. `MSG_FASTOPEN` connects while sending, which port rules
-/// do not see.
+/// Calls that send data, with the index of the flags argument. The flag `MSG_FASTOPEN` opens a connection while
+/// sending, which Landlock's port rules do not check.
 const SENDING: &[(i64, u8)] = &[
     (libc::SYS_sendto, 3),
     (libc::SYS_sendmsg, 2),
@@ -72,12 +72,12 @@ const SENDING: &[(i64, u8)] = &[
     (538 | X32, 3),
 ];
 
-/// Bit that marks an x32 call. Except for a few calls with numbers of their own, an x32 call has the x86-64 number plus
-/// this bit.
+/// Bit that marks an x32 call. The number of an x32 call is the x86-64 number plus this bit, except for a few calls
+/// with numbers of their own.
 const X32: i64 = 0x4000_0000;
 
-/// Calls refused to untrusted code with any arguments: those that inspect other processes, change mounts, manage keys,
-/// load programs into the kernel, or administer the system.
+/// Calls refused to untrusted code with any arguments. They inspect other processes, change mounts, manage keys, load
+/// programs into the kernel, or administer the system.
 const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -121,23 +121,26 @@ const REFUSED_TO_ALL: &[i64] = &[
     libc::SYS_vhangup,
 ];
 
-/// Namespaces that untrusted code may not create. `clone` passes them as flags, which the filter checks. `clone3`
-/// passes them in memory, which no filter sees, so it is in [`ABSENT`].
+/// Flags of the namespaces that untrusted code may not create. `clone` receives them as an argument, which the filter
+/// checks. `clone3` receives them in memory, which no filter can read; therefore the whole call is in [`ABSENT`].
 const NAMESPACES: &[i32] =
     &[CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWUSER, CLONE_NEWUTS];
 
-/// Calls answered with `ENOSYS`, because programs have a fallback for them. No filter sees the arguments of `clone3`
-/// and `openat2`. Memory of `memfd_create` and `memfd_secret` that is not mapped counts towards no process's memory.
+/// Calls that fail with `ENOSYS`, because programs then use a fallback. The arguments of `clone3` and `openat2` are in
+/// memory, which no filter can read. Memory from `memfd_create` and `memfd_secret` that is not mapped is not counted
+/// for any process.
 const ABSENT: &[i64] = &[libc::SYS_clone3, libc::SYS_openat2, libc::SYS_memfd_create, 447];
 
-/// Calls that create shared objects, which outlive their process and count towards no process's memory.
+/// Calls that create shared objects. These objects outlive the process, and their memory is not counted for any
+/// process.
 const LASTING: &[i64] = &[libc::SYS_shmget, libc::SYS_msgget, libc::SYS_semget, libc::SYS_mq_open];
 
-/// Maximum size of a shared memory segment in an IPC namespace. A namespace has at most 4096 segments and removes them
-/// when it ends. Databases need only a page.
+/// Maximum number of bytes of a shared memory segment in an IPC namespace. A namespace has at most 4096 segments, which
+/// are removed when the namespace ends. Databases need only one page.
 const SHARED_BYTES: u64 = 64 << 10;
 
-/// Calls that create a file, with the index of the mode argument and, if any, of the flags argument with `O_CREAT`.
+/// Calls that create a file, with the index of the mode argument. If the call has a flags argument with `O_CREAT`, its
+/// index follows.
 const MAKING: &[(i64, u8, Option<u8>)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_creat, 1, None),
@@ -149,7 +152,8 @@ const MAKING: &[(i64, u8, Option<u8>)] = &[
     (libc::SYS_mknodat, 2, None),
 ];
 
-/// Makes the calling thread and everything it starts get `EPERM` for the refused calls.
+/// Installs a filter on the calling thread and everything started from it. With this filter, the refused calls fail
+/// with `EPERM`.
 pub(super) fn refuse_on_this_thread(calls: SyscallPolicy) -> Result<(), Box<dyn Error>> {
     let rules = match calls {
         SyscallPolicy::Program => program_rules()?,
@@ -240,18 +244,18 @@ fn program_rules() -> Result<SeccompRules, Box<dyn Error>> {
     Ok(rules)
 }
 
-/// Returns the rule that refuses a `prlimit64` that sets limits of another process, including ours. The new limits are
-/// a pointer, so all 64 bits are compared.
+/// Returns the rule that refuses `prlimit64` calls that set the limits of any process other than the caller, such as
+/// the bot's. The new-limits argument is a pointer, so all 64 bits are compared.
 fn foreign_limits_rule() -> Result<SeccompRule, Box<dyn Error>> {
     let limits = SeccompCondition::new(2, SeccompCmpArgLen::Qword, Is::Ne, 0)?;
     rule(vec![argument_condition(0, Is::Ne, 0)?, limits])
 }
 
-/// Bits of the type argument that hold the socket type; the rest are flags.
+/// Bits of the type argument that contain the socket type. The other bits are flags.
 const KIND: i32 = 0xf;
 
-/// Returns rules that refuse sockets of other families than `families`. Internet sockets may only be TCP or UDP:
-/// Landlock's port rules cover TCP only, and MPTCP and other protocols would bypass them.
+/// Returns rules that refuse all sockets whose family is not in `families`. Internet sockets may only use TCP or UDP,
+/// because Landlock's port rules cover only TCP, and MPTCP or other protocols would bypass them.
 fn socket_rules(families: &[i32]) -> Result<Vec<SeccompRule>, Box<dyn Error>> {
     let families = families.iter().map(|family| argument_condition(0, Is::Ne, *family));
     let mut refused = vec![rule(families.collect::<Result<Vec<_>, _>>()?)?];
@@ -270,17 +274,18 @@ fn socket_rules(families: &[i32]) -> Result<Vec<SeccompRule>, Box<dyn Error>> {
     Ok(refused)
 }
 
-/// A rule that matches if all conditions do.
+/// Returns a rule that matches if all conditions are met.
 fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Box<dyn Error>> {
     Ok(SeccompRule::new(conditions)?)
 }
 
-/// A condition on argument `number`, counted from 0: the masked `bits` equal `value`.
+/// Returns a condition on argument `number`, counted from 0: its bits selected by the mask `bits` must equal `value`.
 fn masked_condition(number: u8, bits: i32, value: i32) -> Result<SeccompCondition, Box<dyn Error>> {
     argument_condition(number, Is::MaskedEq(bits.cast_unsigned().into()), value)
 }
 
-/// A condition on the lower 32 bits, since the kernel reads no more of an `int` argument.
+/// Returns a condition on the lower 32 bits of an argument, because the kernel reads only these bits of an `int`
+/// argument.
 fn argument_condition(number: u8, is: Is, value: i32) -> Result<SeccompCondition, Box<dyn Error>> {
     Ok(SeccompCondition::new(number, SeccompCmpArgLen::Dword, is, value.cast_unsigned().into())?)
 }

@@ -154,7 +154,7 @@ async fn child_that_closes_its_pipes_is_killed_by_the_timeout() {
     assert!(!alive(&pids[0]));
 }
 
-/// Parses a field of a `/proc/<pid>/stat` line; field 0 is the one after the process name.
+/// Parses one field of a `/proc/<pid>/stat` line. Field 0 is the field after the process name.
 fn field(stat: &str, at: usize) -> i64 {
     stat.rsplit(')').next().unwrap().split_whitespace().nth(at).unwrap().parse().unwrap()
 }
@@ -258,7 +258,8 @@ async fn guarded_child_leaves_no_descendants_behind() {
     assert!(!alive(String::from_utf8(output.stdout).unwrap().trim()));
 }
 
-/// Starts `sleep`, optionally with a record and a scratch directory, and abandons it as a crash would. Returns its pid.
+/// Starts `sleep`, optionally with a folder for process records and a scratch directory. Then abandons the process, as
+/// a crash of the bot would. Returns the pid.
 async fn abandoned(directories: Option<(&Path, &Path)>) -> String {
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let mut command = shell("echo $$; exec sleep 300");

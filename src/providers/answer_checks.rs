@@ -1,11 +1,11 @@
-//! Checks that every answer must pass, whichever back end it came from.
+//! Checks that every response must pass, whichever back end it came from.
 
 use serde_json::Value;
 
 use super::{CallErrorKind, ModelCall, http::CallFault, schema, strict_json};
 use crate::documents::strip_fence;
 
-/// Checks that the answer names the model that served it, and that this is the requested model or an accepted
+/// Checks that the response names the model that served it, and that this model is the requested one or an accepted
 /// successor.
 pub(super) fn check_served(call: &ModelCall, served: Option<&str>) -> Result<(), CallFault> {
     if served.is_some_and(|served| call.may_be_served_by(served)) {
@@ -15,8 +15,8 @@ pub(super) fn check_served(call: &ModelCall, served: Option<&str>) -> Result<(),
     Err(CallFault(CallErrorKind::WrongModel { served: served.map(str::to_owned) }, why))
 }
 
-/// Checks that the text is not blank. If the call has a schema, also checks the value against it and returns the value.
-/// Without `value`, the text is parsed as JSON, after removing a code fence around it.
+/// Checks that the text is not blank. If the call has a schema, also checks `value` against the schema and returns the
+/// value. If `value` is `None`, the text without its code fence is parsed as JSON instead.
 pub(super) fn validate_answer(
     call: &ModelCall,
     text: String,

@@ -1,5 +1,5 @@
-//! Circuit breakers and cooldowns: routes, models and accounts that must not be called now. They are kept in the store,
-//! if there is one, so that a restart does not forget them.
+//! Circuit breakers and cooldowns of routes, models and accounts that must not be called at present. They are kept in
+//! the store, if one is configured, so that they survive a restart.
 //!
 //! After repeated failures a route is skipped for a while, and then one trial call is made. An account or model in
 //! cooldown is skipped until the reset time that its provider named, up to a maximum.
@@ -22,14 +22,14 @@ use crate::{
     types::Timestamp,
 };
 
-/// Maximum cooldown of a rate-limited model, because rate limits reset within an hour.
+/// Maximum cooldown of a rate-limited model. Rate limits reset within an hour.
 const MODEL_COOLDOWN_MOST: Duration = Duration::from_secs(3600);
 
-/// Consecutive failures that open a breaker.
+/// Number of consecutive failures of a route that open its breaker.
 const BREAKER_FAILURES: u32 = 2;
 
-/// Returns the failure to record for the route. Router and narrator calls have short deadlines, so their timeouts and
-/// unsent calls are recorded as cancelled, which does not count as a failure of the route.
+/// Returns the failure to record for the route. Router and narrator calls have short deadlines. Their timeouts and
+/// unsent calls are therefore recorded as cancelled, which does not count as a failure of the route.
 pub(super) fn recordable_failure<'a>(
     call: &ModelCall,
     outcome: &'a Result<ModelReply, CallError>,
@@ -42,21 +42,22 @@ pub(super) fn recordable_failure<'a>(
 #[derive(Default)]
 pub(super) struct CircuitBreakers {
     store: Option<Arc<Store>>,
-    /// Outages by route and cooldowns by target; `None` until read from the store.
+    /// Circuit breakers by route name and cooldowns by store key of the account or model. `None` until read from the
+    /// store.
     routes: Mutex<Option<BTreeMap<String, CircuitBreaker>>>,
-    /// Value of [`Store::remote_changes`] when `routes` was read.
+    /// Value of [`Store::remote_changes`] at the time when `routes` was read from the store.
     learned: AtomicU64,
     /// Last failure of each model since the server started.
     failures: sync::Mutex<BTreeMap<String, LastFailure>>,
-    /// Models that another model answered for since the last reload: requested to serving model. A repeated call would
-    /// cost money, and its answer would be rejected.
+    /// Models in whose place another model answered since the last reload; maps the requested model to the serving
+    /// model. Such a model is not called again, because the call would cost money and its response would be rejected.
     substitutes: sync::Mutex<BTreeMap<String, String>>,
 }
 
 /// Most recent failure of a model.
 #[derive(Debug, Clone)]
 pub struct LastFailure {
-    /// `provider:model`
+    /// Model in the form `provider:model`.
     pub model: String,
     pub class: &'static str,
     pub at: Timestamp,
@@ -65,9 +66,9 @@ pub struct LastFailure {
 /// An account, model or route that is skipped until a time.
 #[derive(Debug, Clone)]
 pub struct ActiveCooldown {
-    /// `account claude`, `model gemini:pro`, or a route: `claude:opus`.
+    /// The skipped target, for example `account claude`, `model gemini:pro` or the route `claude:opus`.
     pub what: String,
-    /// Consecutive failures of a route; 0 for the cooldown of an account or model.
+    /// Number of consecutive failures of a route. 0 if an account or model is in cooldown.
     pub failures: u32,
     pub until: Timestamp,
 }
@@ -75,7 +76,8 @@ pub struct ActiveCooldown {
 #[derive(Clone, Copy)]
 struct CircuitBreaker {
     outage: RouteOutage,
-    /// Set while a trial call is running. Other calls are refused until the trial ends, or at most until this time.
+    /// Set while a trial call of the route is running. Other calls are refused until the trial ends, or at the latest
+    /// until this time.
     tried_until: Option<Timestamp>,
 }
 
@@ -97,7 +99,8 @@ pub(super) enum CooldownTarget<'a> {
 }
 
 impl CooldownTarget<'_> {
-    /// Key in the store. It contains a space, which route names never do, so the two cannot collide.
+    /// Returns the target's key in the store. The key contains a space, which route names never do, so that it cannot
+    /// collide with a route name.
     fn store_key(self) -> String {
         match self {
             Self::Account(account) => format!("account {account}"),
@@ -107,12 +110,12 @@ impl CooldownTarget<'_> {
 }
 
 impl CircuitBreakers {
-    /// Reads and writes the state in `store`, if there is one.
+    /// Creates the breakers, which read and write their state in `store` if one is given.
     pub(super) fn with_store(store: Option<Arc<Store>>) -> Self {
         Self { store, ..Self::default() }
     }
 
-    /// Records a failure for the operator; it has no other effect.
+    /// Records a failure to show it to the operator. The record does not affect which routes are called.
     pub(super) fn record_failure(&self, provider: &str, model: &str, at: Timestamp, kind: &CallErrorKind) {
         let model = format!("{provider}:{model}");
         let mut failures = self.failures.lock().unwrap_or_else(sync::PoisonError::into_inner);
@@ -150,8 +153,9 @@ impl CircuitBreakers {
             .collect()
     }
 
-    /// Checks whether `route` may be called now. If not, the error is the time of the next try. An open breaker admits
-    /// one trial call, for which it waits at most `longest`.
+    /// Checks whether `route` may be called now. If not, the error is the time at which a call may be tried again. An
+    /// open breaker admits one trial call at a time; other calls are refused for at most `longest` while the trial
+    /// runs.
     pub(super) async fn admit(
         &self,
         route: &str,
@@ -198,7 +202,7 @@ impl CircuitBreakers {
         self.set_outage(routes, name, outage).await;
     }
 
-    /// Starts a cooldown of `after`, or of the default length if the provider named none.
+    /// Starts a cooldown of length `after`. If the provider named no length, the default length is used.
     pub(super) async fn start_cooldown(
         &self,
         what: CooldownTarget<'_>,
@@ -217,7 +221,7 @@ impl CircuitBreakers {
         self.set_outage(routes, &name, Some(RouteOutage { failures: 0, until })).await;
     }
 
-    /// Returns the end of the target's cooldown, or `None` if it is not in cooldown now.
+    /// Returns the end of the target's cooldown. `None` if the target is not in cooldown now.
     pub(super) async fn cooldown_until(&self, what: CooldownTarget<'_>, now: Timestamp) -> Option<Timestamp> {
         let mut routes = self.routes.lock().await;
         let until = self.load_routes(&mut routes).await.get(&what.store_key())?.outage.until;

@@ -1,5 +1,5 @@
 //! Cassettes: recorded responses that are replayed without a network. Each request has one JSON file, named by the
-//! request's hash, with one entry for each time the request was made.
+//! request's hash. The file has one entry for each time that the request was made.
 //!
 //! Each back end records its own requests, so that a fallback chain replays with the same failures.
 //!
@@ -27,7 +27,7 @@ use crate::{
     types::Hash,
 };
 
-/// Names of the random values among the facts of a call; see [`ModelCall::facts`].
+/// Names of those facts of a call that are random values; see [`ModelCall::facts`].
 const RANDOM: [&str; 2] = ["nonce", "fence"];
 
 /// One request with its recorded outcomes.
@@ -35,24 +35,25 @@ const RANDOM: [&str; 2] = ["nonce", "fence"];
 #[serde(deny_unknown_fields)]
 pub struct Cassette {
     pub request: CassetteRequest,
-    /// Recorded results in order; a replay repeats the last one when they run out.
+    /// Recorded results in order. When a replay has used all of them, it repeats the last one.
     pub takes: Vec<CassetteEntry>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CassetteEntry {
-    /// Failed attempts of the back end earlier in the same call, for example with another key.
+    /// Failed attempts that the back end made earlier in the same call, for example with another key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<CallAttempt>,
     pub outcome: CassetteOutcome,
     pub usage: Usage,
 }
 
-/// The parts of a call that determine its answer. Their hash is the file name.
+/// The parts of a call that determine its response. Their hash is the file name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CassetteRequest {
-    /// [`Provider::name`]. Part of the request, because two routes to one model may answer differently.
+    /// [`Provider::name`] of the back end. It is part of the request, because two routes to one model may answer
+    /// differently.
     pub provider: String,
     pub role: String,
     pub model: String,
@@ -112,12 +113,12 @@ fn check_file_name(cassette: Cassette, name: &str) -> Result<Cassette, String> {
     if cassette.takes.is_empty() { Err("holds no answer; record it again".to_owned()) } else { Ok(cassette) }
 }
 
-/// The folder of cassettes, and the secrets to redact.
+/// A folder of cassettes, and the secrets to redact from them.
 pub(super) struct CassetteLibrary {
     dir: PathBuf,
     mode: CassetteMode,
     secrets: Vec<SecretString>,
-    /// Number of requests made since the start, by file name.
+    /// Number of times each request was made since the start, by the request's file name.
     made: Mutex<HashMap<String, usize>>,
 }
 

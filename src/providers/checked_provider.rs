@@ -1,8 +1,8 @@
-//! Checks around every call to a back end. Before the call: prompt size, budget and cooldowns. After it: the serving
-//! model, cost and metrics. A back end reports the model id and the tokens; this module prices them with the one model
-//! table.
+//! Checks around every call to a back end. Before the call: prompt size, budget and cooldowns. After the call: the
+//! serving model, cost and metrics. A back end reports the model id and the tokens. This module computes the cost with
+//! the shared model table.
 //!
-//! An exhausted account, or a rate-limited model whose reset time is known, is not called by anyone until the reset.
+//! An exhausted account, or a rate-limited model whose reset time is known, is not called again before its reset.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use super::{
 };
 use crate::{clock::SharedClock, limits, types::MicroUsd};
 
-/// Maximum token count accepted from a service: a thousand times the largest context window, and small enough to add
-/// without overflow.
+/// Maximum token count accepted from a service: a thousand times the largest context window, but small enough that sums
+/// of counts do not overflow.
 const MOST_TOKENS: u64 = 1_000_000_000;
 
-/// Maximum characters of a model name taken from an answer.
+/// Maximum characters of a model name taken from a response.
 const MODEL_NAME: usize = 100;
 
 pub(super) struct CheckedProvider {
@@ -157,9 +157,9 @@ impl CheckedProvider {
         CallError::new(kind, format!("{}: {why}", usage.provider), usage)
     }
 
-    /// Returns the reason not to send the call, if there is one: its prompt is too long, or it could exceed the budget.
-    /// Prompts are shortened with the same token estimate, so a prompt that is too long was built for a model with a
-    /// larger context window.
+    /// Returns the reason not to send the call, or `None` if it may be sent. A call is not sent if its prompt is too
+    /// long or if it could exceed the budget. Prompts are shortened with the same token estimate, so a prompt that is
+    /// too long was built for a model with a larger context window.
     fn refusal_reason(&self, call: &ModelCall, row: &Model) -> Option<(CallErrorKind, String)> {
         let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
         let prompt_room = row.prompt_room(&call.system, call.answer_form());
@@ -180,8 +180,8 @@ impl CheckedProvider {
         Some((CallErrorKind::OverBudget { most_microusd }, why))
     }
 
-    /// Caps and prices the usage of an attempt and records it in the metrics. `failed` is the attempt's error, if it
-    /// failed.
+    /// Caps the usage of an attempt, computes its cost and records it in the metrics. `failed` is the attempt's error,
+    /// if it failed.
     fn settle_usage(&self, call: &ModelCall, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
         if let Some(kind) = failed.as_deref_mut() {
             shorten_model_name(kind);
@@ -224,8 +224,8 @@ impl CheckedProvider {
         }
     }
 
-    /// Caps the recorded usage at the maximum the call could cost. If the service reports more, either its count or our
-    /// model table is wrong, so we warn the operator.
+    /// Caps the recorded cost at the maximum that the call could cost. If the service's count leads to a higher cost,
+    /// either the count or our model table is wrong, so the operator is warned.
     fn cap_usage(&self, call: &ModelCall, usage: &mut Usage) {
         let CostEstimate { most, unpriced: false, .. } = self.estimate(call) else { return };
         let longest =
@@ -273,12 +273,13 @@ impl CheckedProvider {
     }
 }
 
-/// Returns the settings line that accepts answers of `served` to calls of this model.
+/// Returns the line for the settings with which the operator accepts responses from `served` when `asked` was
+/// requested.
 pub fn successor_setting(provider: &str, asked: &str, served: &str) -> String {
     format!("\"{provider}:{asked}\" = [\"{served}\"]")
 }
 
-/// Shortens the served model's name, which may be any text from a service.
+/// Shortens the served model's name. The name comes from a service and may be any text.
 fn shorten_model_name(kind: &mut CallErrorKind) {
     if let CallErrorKind::WrongModel { served: Some(served) } = kind {
         *served = single_line(bare_id(served), MODEL_NAME);
@@ -336,7 +337,7 @@ mod tests {
     use super::*;
     use crate::providers::samples;
 
-    /// Answers every call as a dated version of `claude-haiku-4-5`.
+    /// A provider that answers every call under the name of a dated version of `claude-haiku-4-5`.
     struct HaikuProvider;
 
     impl Provider for HaikuProvider {
@@ -400,8 +401,8 @@ mod tests {
         assert_eq!((usage.output_tokens, usage.cost_microusd), (60_000, Some(60_000 * 25)));
     }
 
-    /// Answers every call as `claude-opus-4-7`, rejects that answer if the call does not accept it, and counts the
-    /// calls.
+    /// A provider that answers every call as `claude-opus-4-7` and counts the calls. It rejects its own response if the
+    /// call does not accept that model.
     struct WrongModelProvider(std::sync::atomic::AtomicU32);
 
     impl Provider for WrongModelProvider {

@@ -1,8 +1,9 @@
-//! Two routes to the same model; the more expensive one is used if the first fails.
+//! Two routes to the same model. The second, more expensive route is used only if the first fails.
 //!
 //! Each route has its own timeout, and both together stay within the call's deadline. A route that lacks a requirement,
-//! or whose breaker is open, is skipped with its reason. The second route is used only if it lacks no requirement, such
-//! as a key, which a reload may add. Without a second route, the first has the whole deadline.
+//! or whose breaker is open, is skipped, and the reason is recorded. The second route counts only if it has all its
+//! requirements, such as a key, which a reload of the settings may add. Without a usable second route, the first route
+//! may use the whole deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +20,7 @@ use crate::{
     types::{MicroUsd, WorkerPool},
 };
 
-/// A back end and its maximum share of the call's time.
+/// A back end and the maximum time that it may use of a call's deadline.
 pub(super) struct FallbackLeg {
     pub(super) back_end: Arc<dyn Provider>,
     pub(super) limit: Duration,
@@ -103,8 +104,8 @@ impl FallbackProvider {
     }
 }
 
-/// Merges all attempts into one error. Its kind is that of the last attempt that was sent; if none was sent,
-/// `soonest_attempt` chooses the attempt.
+/// Merges all attempts into one error. The error has the kind of the last attempt that was sent. If no attempt was
+/// sent, it has the kind of the attempt chosen by `soonest_attempt`.
 fn merge_errors(mut attempts: Vec<CallAttempt>) -> CallError {
     let message = attempts.iter().map(|attempt| attempt.message.as_str()).collect::<Vec<_>>().join("; ");
     let made = attempts.iter().rposition(|attempt| attempt.usage.attempts > 0);
@@ -113,8 +114,8 @@ fn merge_errors(mut attempts: Vec<CallAttempt>) -> CallError {
     CallError { kind: last.kind, message, usage: Box::new(last.usage), earlier_attempts: attempts }
 }
 
-/// Index of the attempt to report if all were skipped: the last one, or, if that one is only in cooldown, the one whose
-/// cooldown ends first.
+/// Returns the index of the attempt to report if all routes were skipped. It is the last attempt, unless that one
+/// failed because of a cooldown with a known end. In that case, it is the attempt whose cooldown ends first.
 fn soonest_attempt(attempts: &[CallAttempt]) -> usize {
     let back = |at: &usize| match attempts[*at].kind {
         CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
@@ -204,7 +205,7 @@ mod tests {
     }
 
     impl FallbackFixture {
-        /// Each back end fails with these kinds in order, and then answers.
+        /// Creates a fallback in which each back end fails with the given kinds in order, and then answers.
         fn failing(program: &[CallErrorKind], api: &[CallErrorKind]) -> Self {
             let failures = [("claude", program), ("anthropic", api)]
                 .map(|(name, kinds)| (format!("{name}:{OPUS}"), kinds.iter().cloned().collect()));
@@ -228,7 +229,7 @@ mod tests {
             self.fallback.call(call, &CancellationToken::new()).await
         }
 
-        /// Provider and deadline in seconds of each call.
+        /// Returns the provider and the deadline in seconds of each call made so far.
         fn given(&self) -> Vec<(String, u64)> {
             let script = self.script.lock().unwrap();
             let names = script.asked.iter().map(|(_, name)| name.split(':').next().unwrap().to_owned());

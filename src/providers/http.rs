@@ -1,5 +1,5 @@
 //! HTTP for all API back ends: one pair of clients, bounded responses, and errors without addresses or secrets. Each
-//! back end interprets its own answers.
+//! back end interprets the responses of its own service.
 
 use std::time::Duration;
 
@@ -24,10 +24,11 @@ const MODEL_CONNECT: Duration = Duration::from_secs(10);
 /// Timeout of a token count request. If it expires, the tokens are estimated.
 const COUNT_TIME: Duration = Duration::from_secs(10);
 
-/// Maximum length of a service's error code; a longer value is taken for a message.
+/// Maximum length of a service's error code. A longer value is treated as a message instead of a code.
 const ERROR_CODE: usize = 60;
 
-/// HTTP clients shared by the back ends, because building a client reads the system's certificates.
+/// HTTP clients shared by the back ends. They are shared because building a client reads the system's certificates,
+/// which is slow.
 pub(super) struct HttpClients {
     anywhere: Client,
     this_machine: Client,
@@ -56,8 +57,8 @@ impl HttpClients {
     }
 }
 
-/// A failure whose message may quote the service at any length. Callers get the message shortened after the key is
-/// redacted, because truncating first could leave a part of the key.
+/// A failure whose message may quote the service at any length. The key is redacted before the message is shortened for
+/// callers, because truncating first could leave a part of the key.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
 pub(super) struct CallFault(pub(super) CallErrorKind, pub(super) String);
@@ -101,7 +102,7 @@ impl From<reqwest::Error> for CallFault {
 pub(super) struct ResponseHead {
     pub(super) status: StatusCode,
     pub(super) retry_after: Option<Duration>,
-    /// Request id to quote to the service's support.
+    /// Request id that the operator can quote to the service's support.
     request_id: Option<String>,
 }
 
@@ -120,7 +121,7 @@ impl ResponseHead {
 }
 
 /// Sends the request and reads the response head. Marks the usage as unknown until token counts are read from the
-/// answer, unless no connection was made or the status shows that nothing was billed.
+/// response. The usage is not marked if no connection was made or if the status shows that nothing was billed.
 pub(super) async fn send(
     request: RequestBuilder,
     now: Timestamp,
@@ -146,15 +147,15 @@ pub(super) async fn send(
     Ok((head, response))
 }
 
-/// Requests a free token count; `None` if it fails or takes too long.
+/// Requests a token count, which is free. Returns `None` if the request fails or takes too long.
 pub(super) async fn count_tokens(request: RequestBuilder, name: &str) -> Option<u64> {
     let response = request.timeout(COUNT_TIME).send().await.ok()?;
     let answer: Value = serde_json::from_slice(&read_body(response).await.ok()?).ok()?;
     answer[name].as_u64().filter(|count| *count > 0)
 }
 
-/// Whether a service that answers with this status has billed nothing. Excludes statuses that a proxy may send without
-/// knowing it (408, 502, 504 …).
+/// Whether this status shows that the service has billed nothing. Excludes statuses that a proxy may send without
+/// knowing whether the service did the work (408, 502, 504 …).
 pub(super) fn is_unbilled_status(status: u16) -> bool {
     matches!(status, 300..=407 | 409..=500 | 503 | 529)
 }
@@ -196,12 +197,12 @@ pub(super) fn secret_header(name: &str, value: &str) -> Result<HeaderValue, Call
     Ok(header)
 }
 
-/// Short hash that identifies a key.
+/// Returns a short hash that identifies a key.
 pub(super) fn key_fingerprint(key: &SecretString) -> String {
     Hash::digest_parts([key.expose_secret().as_bytes()]).short()
 }
 
-/// Parses `Retry-After` in seconds or as a date.
+/// Parses the `Retry-After` header, which holds seconds or a date.
 fn parse_retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {

@@ -9,7 +9,7 @@ use url::Url;
 use super::{anthropic, http};
 use crate::config::ModelSettings;
 
-/// Timeout of a key check, short because a person waits for it at a prompt.
+/// Timeout of a key check. It is short, because a person is waiting at a prompt.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A service whose keys can be checked.
@@ -25,11 +25,11 @@ pub enum KeyCheck {
     Accepted,
     /// The key is invalid; holds the reason.
     Refused(String),
-    /// The service could not be reached, or its answer does not tell whether the key is valid.
+    /// The service could not be reached, or its response does not tell whether the key is valid. Holds the reason.
     Unknown(String),
 }
 
-/// Checks a key at the address that these settings have for the service.
+/// Checks a key against the service, at the address in these settings.
 pub async fn check_key(service: ApiService, settings: &ModelSettings, key: &SecretString) -> KeyCheck {
     let (base, path, header) = match service {
         ApiService::Anthropic => (&settings.anthropic.base_url, "v1/models?limit=1", "x-api-key"),
@@ -46,7 +46,7 @@ pub async fn check_key(service: ApiService, settings: &ModelSettings, key: &Secr
     }
 }
 
-/// Sends a GET request, which costs nothing.
+/// Sends a GET request to a free endpoint.
 pub(super) async fn send_get(
     base: &Url,
     path: &str,

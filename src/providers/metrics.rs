@@ -1,5 +1,5 @@
-//! Metrics of model calls since the server started. Only ids of the model table become labels, because a service may
-//! send any text as a model name, and a new one each time.
+//! Metrics of model calls since the server started. Only ids of the model table become labels. Otherwise a service
+//! could create any number of labels by sending a new model name each time.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,16 +7,16 @@ use prometheus_client::metrics::{counter::Counter, family::Family, histogram::Hi
 
 use super::{CallErrorKind, Usage, models::ModelCatalog};
 
-/// Label of a model that the table does not know.
+/// Label of a model that is not in the model table.
 const OTHER: &str = "other";
 
-/// Histogram buckets in seconds, up to the default for the longest call timeout, ten minutes.
+/// Upper bounds of the histogram buckets in seconds. The last is ten minutes, the default of the longest call timeout.
 const CALL_SECONDS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 
 type MetricLabel = (&'static str, String);
 type DollarCounter = Counter<f64, AtomicU64>;
 
-/// Metrics by provider and model; some also by a third label.
+/// Metrics by provider and model. Some have a third label.
 pub struct ModelMetrics {
     pub calls: Family<[MetricLabel; 3], Counter>,
     pub seconds: Family<[MetricLabel; 2], Histogram>,
@@ -32,7 +32,7 @@ impl Default for ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// Records a call that was sent, and its failure, if any.
+    /// Records a call that was sent, and its error if it failed.
     pub(super) fn record_call(&self, table: &ModelCatalog, usage: &Usage, failed: Option<&CallErrorKind>) {
         let row = match usage.served.as_deref() {
             Some(served) => table.find_served(served),

@@ -1,8 +1,8 @@
 //! Language models behind one trait, with one back end per file.
 //!
-//! A back end sends one prompt and judges one answer: the serving model, the cost, or one of a dozen kinds of failure.
-//! It runs nothing for a model and does not retry on its own. It never interprets the text of an answer; its callers
-//! do.
+//! A back end sends one prompt and checks one response. It reports the serving model and the cost, or one of a dozen
+//! kinds of failure. It executes nothing on behalf of a model and does not retry on its own. Only its callers interpret
+//! the text of a response.
 
 mod answer_checks;
 mod anthropic;
@@ -59,7 +59,7 @@ use crate::{
     types::{Family, MalformedValue, MicroUsd, Timestamp, WorkerPool},
 };
 
-/// [`Provider::name`] of a pool. [`Usage::provider`] names the back end that answered.
+/// [`Provider::name`] of every pool. [`Usage::provider`] names the back end that answered instead.
 pub const POOL: &str = "pool";
 
 /// Role of the model in a call.
@@ -67,9 +67,9 @@ pub const POOL: &str = "pool";
 pub enum CallRole {
     Drafter,
     Reviewer,
-    /// Chooses the workflow for a request, before anything is written.
+    /// Chooses the workflow for a request, before any document or code is written.
     Router,
-    /// Answers questions about the code and plans searches. Its answer starts no work.
+    /// Answers questions about the code and plans searches. Its response never starts a run.
     Narrator,
 }
 
@@ -83,7 +83,7 @@ impl CallRole {
         }
     }
 
-    /// Whether runs wait for this role's answer. For the other roles, work continues without an answer.
+    /// Whether runs wait for the response of this role. Work continues without a response of the other roles.
     pub fn is_waited_for(self) -> bool {
         matches!(self, Self::Drafter | Self::Reviewer)
     }
@@ -102,46 +102,50 @@ pub struct ModelCall {
     /// System prompt.
     pub system: String,
     pub prompt: String,
-    /// JSON Schema of the answer. If set, [`ModelReply::value`] is set and fits it.
+    /// JSON Schema of the response. If set, [`ModelReply::value`] is set and conforms to the schema.
     pub schema: Option<serde_json::Value>,
-    /// Tools the answer may request, each with `name`, `description` and the schema of its `parameters`, for services
-    /// with native tool calls. The prompt describes the tools too. Never set together with a schema.
+    /// Tools that the response may request, each with `name`, `description` and the schema of its `parameters`. They
+    /// are sent only to services with native tool calls; the prompt also describes the tools. Never set together with a
+    /// schema.
     pub tools: Option<serde_json::Value>,
-    /// Model id as the provider writes it: [`ModelId::model`].
+    /// Model id in the provider's spelling, from [`ModelId::model`].
     pub model: String,
     /// Maximum time of the whole call, over all routes and retries.
     pub deadline: Duration,
-    /// Maximum output tokens; the model's own limit applies if it is lower.
+    /// Maximum output tokens. If the model's own limit is lower, that limit applies.
     pub max_output_tokens: u64,
-    /// Prompt tokens as counted by the service, if it counted them; see [`Provider::count_tokens`].
+    /// Number of prompt tokens according to the service. `None` if the service did not count them; see
+    /// [`Provider::count_tokens`].
     pub counted_prompt_tokens: Option<u64>,
-    /// Maximum billed cost in micro-dollars. `None`: no limit.
+    /// Maximum billed cost in micro-dollars. `None` if the cost is not limited.
     pub budget: Option<u64>,
-    /// Whether the content is private. If so, services that may use prompts for other purposes must not get it.
+    /// Whether the content is private. Private content must not be sent to services that may use prompts for other
+    /// purposes.
     pub private: bool,
-    /// Families whose models may not answer, because they contributed to the content.
+    /// Model families that may not answer, because they contributed to the content.
     pub excluded_families: Vec<Family>,
-    /// Other ids that the operator accepts in place of this model. Set by `CheckedProvider`.
+    /// Ids of other models that the operator accepts in place of the requested model. Set by `CheckedProvider`.
     pub successors: Vec<String>,
-    /// Worker pool of the call, if it runs a program on this machine.
+    /// Worker pool whose slots limit the call, if the call runs a program on this machine.
     pub workers: WorkerPool,
-    /// Values for placeholders in scripted and recorded answers: nonce, issue, title and so on. They are never sent to
-    /// real models.
+    /// Values for placeholders in scripted and recorded responses, such as the nonce, the issue and the title. They are
+    /// never sent to real models.
     pub facts: BTreeMap<String, String>,
 }
 
 impl ModelCall {
-    /// The schema or tools that are sent with the prompt.
+    /// Returns the schema or the tools that are sent with the prompt.
     fn answer_form(&self) -> Option<&serde_json::Value> {
         self.schema.as_ref().or(self.tools.as_ref())
     }
 
-    /// Whether `served` is the requested model or an accepted substitute.
+    /// Whether `served` is the requested model or an accepted successor.
     fn may_be_served_by(&self, served: &str) -> bool {
         models::is_same_model(&self.model, served) || models::is_listed(&self.successors, served)
     }
 
-    /// Upper bound for the tokens of the system prompt, prompt and schema: every token has at least one byte.
+    /// Returns an upper bound for the tokens of the system prompt, prompt and schema: their length in bytes, because
+    /// every token has at least one byte.
     fn max_input_tokens(&self) -> u64 {
         let form = self.answer_form().map_or(0, |form| form.to_string().len());
         (self.system.len() + self.prompt.len() + form) as u64 + limits::CHAT_FRAME_TOKENS
@@ -152,17 +156,17 @@ impl ModelCall {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metering {
-    /// The service reported no token counts, or incomplete ones, so the usage is a minimum.
+    /// The service reported no token counts, or incomplete ones. The recorded usage is a lower bound.
     #[default]
     Unknown,
-    /// The service reported the counts, or it certainly did no work.
+    /// The service reported all token counts, or certainly did no work.
     Known,
 }
 
 /// Tokens, cost and time of a call, successful or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Unknown by default, so that uncounted tokens are never treated as free.
+    /// Whether the token counts are complete. Defaults to unknown, so that uncounted tokens are never treated as free.
     #[serde(default)]
     pub metered: Metering,
     /// Prompt tokens that were not read from or written to a cache.
@@ -170,32 +174,35 @@ pub struct Usage {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cache_written_tokens: u64,
-    /// Family of the serving model; `None` if no answer names the model. Set by `CheckedProvider`, like the cost.
+    /// Family of the serving model. `None` if no response names the model. Set by `CheckedProvider`, which also sets
+    /// the cost.
     pub family: Option<Family>,
     /// Cost in micro-dollars at the list price of the serving model; `None` if the price is unknown.
     pub cost_microusd: Option<u64>,
-    /// Bytes of the answer received without token counts.
+    /// Number of bytes of the response that were received without token counts.
     #[serde(default)]
     pub received: u64,
-    /// Likely cost beyond `cost_microusd`, for the prompt and the bytes received, if the call [may cost
-    /// more](Self::may_cost_more).
+    /// Likely cost in addition to `cost_microusd`, for the prompt and the bytes received. Set if the call [may cost
+    /// more](Self::may_cost_more) than recorded.
     #[serde(default)]
     pub likely_microusd: u64,
-    /// Whether the cost is billed. For a subscription's calls the cost is only notional.
+    /// Whether the cost is billed. Calls of a subscription are not billed; their cost is only notional.
     pub billed: bool,
-    /// [`Provider::name`] of the back end that was called; empty if no back end was called. Set by `CheckedProvider`.
+    /// [`Provider::name`] of the back end that was called. Empty if no back end was called. Set by `CheckedProvider`.
     #[serde(default)]
     pub provider: String,
-    /// Requested model id.
+    /// Id of the requested model.
     pub asked: String,
-    /// Model id from the answer, never from a usage table. It is copied from the request only if the operator attests
-    /// that model.
+    /// Model id reported in the response itself; ids in usage tables do not count. The requested id is used instead
+    /// only if the operator has confirmed that the provider calls the requested model.
     pub served: Option<String>,
-    /// Key in `[models.successors]` under which the serving model is accepted; `None` if none was needed.
+    /// Key in `[models.successors]` under which the serving model is accepted. `None` if the requested model itself
+    /// answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_by: Option<String>,
     pub elapsed: Duration,
-    /// Time spent waiting for a worker slot. It is part of neither `elapsed` nor the call's deadline.
+    /// Time spent waiting for a worker slot. It is not included in `elapsed` and does not count towards the call's
+    /// deadline.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub queued: Duration,
     /// Number of requests, including retries.
@@ -218,17 +225,17 @@ impl Usage {
     }
 }
 
-/// An answer that passed all checks of a back end.
+/// A response that passed all checks of a back end.
 #[derive(Debug, Clone)]
 pub struct ModelReply {
-    /// Text of the answer; never blank.
+    /// Text of the response; never blank.
     pub text: String,
-    /// Set and valid if the call had a schema.
+    /// Parsed response that conforms to the call's schema. `None` if the call had no schema.
     pub value: Option<serde_json::Value>,
-    /// The model's thoughts, if the service returns them separately. They are not part of the answer.
+    /// The model's thoughts, if the service returns them separately. They are not part of the response's text.
     pub thoughts: String,
     pub usage: Usage,
-    /// Failed attempts before this answer, in order.
+    /// Failed attempts before this response, in order.
     pub earlier_attempts: Vec<CallAttempt>,
 }
 
@@ -242,7 +249,7 @@ impl ModelReply {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallAttempt {
     pub kind: CallErrorKind,
-    /// Same text as [`CallError::message`].
+    /// Message with the same text as [`CallError::message`].
     pub message: String,
     pub usage: Usage,
 }
@@ -252,39 +259,39 @@ impl CallAttempt {
         Self { kind: error.kind, message: error.message, usage: *error.usage }
     }
 
-    /// Maximum amount this attempt may have billed. `most` is the estimated maximum of the call.
+    /// Returns the maximum amount that this attempt may have billed. `most` is the estimated maximum of the whole call.
     fn max_billed(&self, most: u64) -> u64 {
         let counted = self.usage.cost_microusd.filter(|_| self.usage.billed).unwrap_or(0);
         if self.usage.may_cost_more() { counted.max(most) } else { counted }
     }
 }
 
-/// Kind of a failure. Callers decide what to do by the kind, never by the message.
+/// Kind of a failure. Callers base decisions on the kind, never on the message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallErrorKind {
     /// The service is overloaded; retry soon or with another model.
     Capacity,
-    /// Rate limited; retry after `reset`.
+    /// The model is rate limited; retry after `reset`.
     RateLimited {
         reset: Option<Duration>,
     },
-    /// The account's quota is exhausted until `reset`, or until someone pays.
+    /// The account's quota is exhausted until `reset`, or until someone buys more.
     Quota {
         reset: Option<Duration>,
     },
-    /// No key or login, or an invalid one.
+    /// The key or login is missing or invalid.
     Auth,
     /// The model or its vendor refused to answer.
     Refused,
-    /// The service rejects the request permanently. `code` is its error code, such as `INVALID_ARGUMENT`, or the
-    /// status.
+    /// The service rejects the request permanently. `code` is the service's error code, such as `INVALID_ARGUMENT`, or
+    /// the HTTP status.
     Rejected {
         code: String,
     },
     /// The service does not know the model.
     NoSuchModel,
-    /// The program was killed because it exceeded its pool's memory limit, in bytes.
+    /// The program was killed because it exceeded the memory limit of its worker pool. `used` and `limit` are in bytes.
     ResourceExhausted {
         used: u64,
         limit: u64,
@@ -292,32 +299,32 @@ pub enum CallErrorKind {
     },
     /// The prompt exceeds the context window.
     TooLong,
-    /// The call could exceed its budget; nothing was sent.
+    /// The call was not sent, because its maximum cost exceeds its budget.
     OverBudget {
         most_microusd: u64,
     },
-    /// The answer was truncated at its token limit.
+    /// The response was truncated at its token limit.
     Truncated,
-    /// The answer does not fit the schema.
+    /// The response does not conform to the schema.
     InvalidOutput,
-    /// The answer has no text: the model sent an empty answer, or the service withheld a recited text.
+    /// The response has no text: the model sent none, or the service withheld it as a recitation.
     Empty,
-    /// Another model answered, or the answer names no model.
+    /// Another model than the requested one answered, or the response names no model.
     WrongModel {
         served: Option<String>,
     },
-    /// No complete answer arrived in time. `idle`: the answer had started and then stalled.
+    /// No complete response arrived in time. `idle` is true if the response had started and then stalled.
     Timeout {
         idle: bool,
         elapsed: Duration,
     },
     Cancelled,
-    /// The service or program could not be reached or run.
+    /// The service could not be reached, or the program could not be run.
     Unavailable,
 }
 
 impl CallErrorKind {
-    /// Name of the kind, without details of this call.
+    /// Returns the name of the kind, without details of this call.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Capacity => "capacity",
@@ -340,21 +347,22 @@ impl CallErrorKind {
         }
     }
 
-    /// Whether another model or route may succeed. A refused or truncated answer is not retried with another model.
+    /// Whether another model or route may succeed after this failure. A refused or truncated response is not retried
+    /// with another model.
     fn another_may_answer(&self) -> bool {
         !matches!(self, Self::Refused | Self::Truncated | Self::Cancelled)
     }
 }
 
-/// A call without an answer. It may still have cost money.
+/// Error of a call that returned no response. The call may still have cost money.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct CallError {
     pub kind: CallErrorKind,
-    /// Message for the server's log, never for a thread, because it may quote the service. Contains no key.
+    /// Message for the server's log. It is never posted in a thread, because it may quote the service. Contains no key.
     pub message: String,
     pub usage: Box<Usage>,
-    /// Attempts before the last one, which this error describes.
+    /// Earlier failed attempts. The last attempt is not included, because this error itself describes it.
     pub earlier_attempts: Vec<CallAttempt>,
 }
 
@@ -367,11 +375,11 @@ impl CallError {
 /// Estimated cost of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostEstimate {
-    /// Maximum cost over all routes of the call whose price is known.
+    /// Maximum cost of the call over all routes whose price is known.
     pub most: MicroUsd,
-    /// Part of `most` that is for the prompt.
+    /// Part of `most` that is charged for the prompt.
     pub input: MicroUsd,
-    /// Whether an answer may come from a route that bills nothing.
+    /// Whether a route that bills nothing may answer the call.
     pub may_be_free: bool,
     /// Whether the price of a route is unknown. Such a route is skipped if the call has a [budget](ModelCall::budget).
     pub unpriced: bool,
@@ -380,7 +388,7 @@ pub struct CostEstimate {
 impl CostEstimate {
     const ZERO: Self = Self { most: MicroUsd(0), input: MicroUsd(0), may_be_free: false, unpriced: false };
 
-    /// Combines the estimates of two routes; `together` combines their costs.
+    /// Combines the estimates of two routes. `together` computes the combined cost, for example the sum or the maximum.
     fn combine(self, other: Self, together: fn(MicroUsd, MicroUsd) -> MicroUsd) -> Self {
         let (free_way, unpriced) = (self.may_be_free || other.may_be_free, self.unpriced || other.unpriced);
         let (most, input) = (together(self.most, other.most), together(self.input, other.input));
@@ -391,16 +399,16 @@ impl CostEstimate {
 /// State of one route to a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteState {
-    /// [`Provider::name`].
+    /// [`Provider::name`] of the route's back end.
     pub provider: &'static str,
-    /// A description, possibly empty; or an error that names the missing requirement and its fix.
+    /// Description of the route, possibly empty. The error names the missing requirement and how to fix it.
     pub state: Result<String, String>,
 }
 
-/// Future of a call's result.
+/// Future that resolves to the result of a call.
 pub type ReplyFuture<'a> = BoxFuture<'a, Result<ModelReply, CallError>>;
 
-/// A source of model answers.
+/// A back end, or a chain of back ends, that models can be called through.
 pub trait Provider: Send + Sync {
     /// Provider name, the part of `provider:model` before the colon.
     fn name(&self) -> &'static str;
@@ -410,13 +418,14 @@ pub trait Provider: Send + Sync {
         None
     }
 
-    /// Returns why every call would fail at present, with the fix. `None` if no missing requirement is visible without
-    /// a call.
+    /// Returns the reason why every call would fail at present, and how to fix it. `None` if no missing requirement can
+    /// be detected without a call.
     fn missing_requirement(&self) -> Option<String> {
         self.behind()?.missing_requirement()
     }
 
-    /// Checks every route to a model. More thorough than [`Provider::missing_requirement`], and may take seconds.
+    /// Checks every route to a model. The check is more thorough than [`Provider::missing_requirement`] and may take
+    /// seconds.
     fn inspect(&self) -> BoxFuture<'_, Vec<RouteState>> {
         if let Some(behind) = self.behind() {
             return behind.inspect();
@@ -425,7 +434,8 @@ pub trait Provider: Send + Sync {
         Box::pin(async move { vec![RouteState { provider: self.name(), state }] })
     }
 
-    /// Lets the person at the terminal log in, if the provider uses a login. The result is `false` if they gave up.
+    /// Lets the person at the terminal log in. `None` if the provider uses no login. The future resolves to `false` if
+    /// the person gave up.
     ///
     /// # Errors
     /// A sentence for the terminal that says what failed.
@@ -436,12 +446,12 @@ pub trait Provider: Send + Sync {
     /// Whether calls are billed.
     fn is_billed(&self) -> bool;
 
-    /// Identifies the account by a hash of its key, if it has one.
+    /// Returns a hash of the account's key, which identifies the account. `None` if the provider has no key.
     fn account(&self) -> Option<String> {
         self.behind()?.account()
     }
 
-    /// Estimates the call's cost. Both the reservation and the budget check use it.
+    /// Estimates the call's cost. The estimate is used for the reservation and for the budget check.
     fn estimate(&self, _call: &ModelCall) -> CostEstimate {
         CostEstimate {
             may_be_free: !self.is_billed() && self.missing_requirement().is_none(),
@@ -449,7 +459,8 @@ pub trait Provider: Send + Sync {
         }
     }
 
-    /// Requests the prompt's token count from the service, if the request is free. `None` if the count is unknown.
+    /// Requests the prompt's token count from the service, if such a request is free. Returns `None` if the count is
+    /// unknown.
     fn count_tokens<'a>(&'a self, _call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(std::future::ready(None))
     }
@@ -459,21 +470,21 @@ pub trait Provider: Send + Sync {
         self.behind().is_some_and(|behind| behind.would_queue(pool))
     }
 
-    /// Makes one call. It ends within the deadline and a moment of cleanup, not including time in a queue, which is
-    /// [`Usage::queued`].
+    /// Makes one call. The call ends within its deadline, plus a moment of cleanup. Time spent waiting in a queue is
+    /// not included; it is recorded in [`Usage::queued`].
     ///
     /// # Errors
-    /// A [`CallError`]: its kind tells how to react, and its usage what the attempt used.
+    /// A [`CallError`]. Its kind determines how to react, and its usage covers the failed attempt.
     fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a>;
 }
 
-/// A model or a pool, resolved from `provider:model` or a name.
+/// A model or a pool, resolved from the settings' `provider:model` or name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
     pub provider: String,
     /// Model id to request.
     pub model: String,
-    /// `None` for a pool, whose models may be of several families.
+    /// Family of the model. `None` for a pool, whose models may belong to several families.
     pub family: Option<Family>,
 }
 
@@ -483,7 +494,7 @@ impl fmt::Display for ModelId {
     }
 }
 
-/// A model setting that can't be used.
+/// Error for a model name in the settings that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     #[error("{0}")]
@@ -535,13 +546,13 @@ impl ResolveError {
     }
 }
 
-/// Whether a model of the settings can be called.
+/// Readiness of a model that the settings name: whether calls to it are possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelReadiness {
     /// "drafter", "reviewer", or the role for which the settings name a separate model.
     pub role: String,
     pub spec: String,
-    /// The missing requirement with its fix; for the operator only.
+    /// The missing requirement and how to fix it; shown to the operator only. `None` if nothing is missing.
     pub lacks: Option<String>,
 }
 
@@ -574,13 +585,13 @@ pub struct ModelProviders {
 }
 
 impl ModelProviders {
-    /// Builds the back ends without starting or calling anything. An invalid script fails here; a missing key fails
-    /// only at the call (see [`Provider::missing_requirement`]).
+    /// Builds the back ends without starting or calling anything. An invalid script is an error here. A missing key
+    /// causes an error only at the call (see [`Provider::missing_requirement`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
         Self::build(settings, None, clock)
     }
 
-    /// Like [`ModelProviders::new`], with cooldowns and outages kept in `store`.
+    /// Builds the back ends like [`ModelProviders::new`], and keeps cooldowns and outages in `store`.
     pub fn with_store(
         settings: &ModelSettings,
         store: Arc<Store>,
@@ -671,8 +682,8 @@ impl ModelProviders {
         Ok(all)
     }
 
-    /// Replaces the API keys from the next call on; returns the names of the changed keys. If the address of a service
-    /// changed in the settings, both its address and its key change only at a restart.
+    /// Replaces the API keys for all calls from now on, and returns the names of the changed keys. If the settings
+    /// change the address of a service, the service keeps its old address and key until a restart.
     pub fn reload_keys(&self, new: &ModelSettings) -> Vec<&'static str> {
         self.breakers.forget_substitutes();
         let ProviderKeys { anthropic, gemini, openai } = &self.keys;
@@ -695,12 +706,12 @@ impl ModelProviders {
         changed
     }
 
-    /// Gemini's settings with the keys of the last reload.
+    /// Returns Gemini's settings, with the keys of the last reload.
     pub fn gemini_settings(&self) -> Arc<GeminiSettings> {
         self.keys.gemini.get()
     }
 
-    /// Names of the keys that are set, other than Gemini's.
+    /// Returns the names of the keys that are set, except Gemini's keys.
     pub fn other_key_names(&self) -> Vec<&'static str> {
         let ProviderKeys { anthropic, openai, .. } = &self.keys;
         let keys = [
@@ -710,12 +721,12 @@ impl ModelProviders {
         keys.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect()
     }
 
-    /// Whether any key in use is limited to public repositories.
+    /// Whether any key in use may be used only for public repositories.
     pub fn depends_on_privacy(&self) -> bool {
         self.keys.gemini.get().depends_on_privacy()
     }
 
-    /// The back end with this name, if it runs a program that has a login.
+    /// Returns the back end with this name if it runs a program that has a login, otherwise `None`.
     pub fn login_program(&self, name: &str) -> Option<&Arc<dyn Provider>> {
         [&self.claude, &self.opencode].into_iter().find(|back_end| back_end.name() == name)
     }
@@ -728,7 +739,7 @@ impl ModelProviders {
         &self.table
     }
 
-    /// Readiness of the models whose answers runs wait for.
+    /// Returns the readiness of the models on whose responses runs wait: the drafters and the reviewer.
     pub fn readiness(&self, settings: &ModelSettings) -> Vec<ModelReadiness> {
         let all = settings.drafters().chain([("reviewer", &settings.reviewer)]);
         let of = |(role, spec): (&str, &String)| {
@@ -738,17 +749,17 @@ impl ModelProviders {
         all.map(of).collect()
     }
 
-    /// Returns the accounts, models and routes in cooldown now, with the end of each.
+    /// Returns the accounts, models and routes that are in cooldown now, each with the time at which its cooldown ends.
     pub async fn active_cooldowns(&self, now: Timestamp) -> Vec<ActiveCooldown> {
         self.breakers.active_cooldowns(now).await
     }
 
-    /// Last failure of each model since the server started.
+    /// Returns the last failure of each model since the server started.
     pub fn last_failures(&self) -> Vec<LastFailure> {
         self.breakers.last_failures()
     }
 
-    /// Stops starting programs. Calls that wait for a slot end as cancelled.
+    /// Prevents further programs from being started. Calls that wait for a slot end as cancelled.
     pub fn close(&self) {
         self.workers.close();
     }
@@ -758,7 +769,8 @@ impl ModelProviders {
         self.resolve(spec).is_ok_and(|(provider, _)| provider.would_queue(pool))
     }
 
-    /// Returns the missing requirement of this model, if one is visible without a call. Only for the operator.
+    /// Returns the missing requirement of this model, if one can be detected without a call. The text is for the
+    /// operator only.
     pub fn missing_requirement(&self, spec: &str) -> Option<String> {
         match self.resolve(spec) {
             Ok((provider, _)) => provider.missing_requirement(),
@@ -773,7 +785,7 @@ fn same_keys(some: &[GeminiKey], others: &[GeminiKey]) -> bool {
         && same_secrets(some.iter().map(|key| &key.secret), others.iter().map(|key| &key.secret))
 }
 
-/// Shortens a service's message for our log to one line of visible characters.
+/// Shortens a service's message to one line of visible characters, for our log.
 fn quote_text(text: &str) -> String {
     single_line(text, 300)
 }

@@ -1,5 +1,5 @@
-//! Checks that the services still serve the models in use. Model lists are free: one GET each, or one per page. The
-//! result changes no setting; the operator gets a warning with the settings line to write.
+//! Checks that the services still serve the models in use. Model lists are free: one GET request per list, or one per
+//! page. The check changes no setting. The operator gets a warning with the line to write into the settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,16 +21,16 @@ use crate::{
     types::Timestamp,
 };
 
-/// Time before a model's retirement from which we warn.
+/// Time before a model's retirement at which the warnings start.
 const NOTICE: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// Interval between checks of a running server.
+/// Interval between checks of the model lists while the server is running.
 const INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum pages read from a list; each page holds up to a thousand models.
+/// Maximum number of pages read from a list. Each page holds up to a thousand models.
 const PAGES: usize = 20;
 
-/// Maximum models named in a warning if no listed model is in our table.
+/// Maximum number of listed models named in a warning if none of them is in our model table.
 const NAMED: usize = 5;
 
 /// A setting that names a model.
@@ -41,10 +41,11 @@ pub struct ModelSetting {
     pub spec: String,
 }
 
-/// Result of comparing the models in use with the lists of the services.
+/// Result of comparing the models in use with the services' model lists.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ListCheck {
-    /// One warning for each model that is not listed or retires soon, with the settings line to write.
+    /// One warning for each model that is not listed or retires soon. Each warning contains the line to write into the
+    /// settings.
     pub warnings: Vec<String>,
     /// One sentence for each list that could not be read.
     pub unchecked: Vec<String>,
@@ -68,7 +69,7 @@ fn model_settings(settings: &Settings) -> Vec<ModelSetting> {
 }
 
 impl ModelProviders {
-    /// Reads the lists and compares them with the models of these settings.
+    /// Reads the services' model lists and compares them with the models of these settings.
     pub async fn check_lists(&self, settings: &Settings, now: Timestamp) -> ListCheck {
         // Settings by the provider and model id they name.
         let mut used: BTreeMap<(String, String), Vec<ModelSetting>> = BTreeMap::new();
@@ -113,7 +114,7 @@ impl ModelProviders {
         check
     }
 
-    /// Compares the lists with the models of these settings; logs and returns the warnings.
+    /// Compares the services' model lists with the models of these settings; logs and returns the warnings.
     pub async fn warn_about_models(&self, settings: &Settings, now: Timestamp) -> Vec<String> {
         let found = self.check_lists(settings, now).await;
         for warning in &found.warnings {
@@ -125,7 +126,8 @@ impl ModelProviders {
         found.warnings
     }
 
-    /// Compares the lists with the models of the current settings, now and every day, until dropped.
+    /// Compares the services' model lists with the models of the current settings, now and then every day, until the
+    /// future is dropped.
     pub async fn watch_lists(&self, settings: impl Fn() -> Settings, clock: &dyn Clock) {
         loop {
             self.warn_about_models(&settings(), clock.now()).await;
@@ -133,7 +135,7 @@ impl ModelProviders {
         }
     }
 
-    /// Returns the line to paste into the settings.
+    /// Returns the replacement line that the operator can paste into the settings.
     fn setting_line(
         &self,
         provider: &str,
@@ -160,8 +162,8 @@ impl ModelProviders {
         format!("Write {}", lines.into_iter().collect::<Vec<_>>().join("; "))
     }
 
-    /// Returns the vendor's named successor, or else the model closest in price that is listed and does not retire
-    /// soon.
+    /// Returns the successor that the vendor names. Without one, returns the listed model closest in price that does
+    /// not retire soon.
     fn replacement(
         &self,
         provider: &str,
@@ -185,8 +187,8 @@ impl ModelProviders {
     }
 }
 
-/// Whether a listed id means this model. A list may append a version date, as in `claude-haiku-4-5-20251001`. A preview
-/// is not the same model as the final version.
+/// Whether the id in a list means this model. The list may append a version date, as in `claude-haiku-4-5-20251001`. A
+/// preview is not the same model as the final version.
 fn is_listed_as(id: &str, listed: &str) -> bool {
     let rest = models::bare_id(listed).strip_prefix(id).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
     rest.is_some_and(|day| day.is_empty() || day.len() == 8 && day.bytes().all(|byte| byte.is_ascii_digit()))
@@ -208,11 +210,11 @@ fn model_warning(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Ti
 struct ModelListFormat {
     path: &'static str,
     header: &'static str,
-    /// JSON fields: the list of models, and the name of each.
+    /// Names of two JSON fields: the field with the list of models, and the field with a model's name.
     items: &'static str,
     name: &'static str,
-    /// JSON field with the next page's token. `more`: field that says whether there is a next page; `query`: query
-    /// parameter for the token.
+    /// JSON field with the token of the next page. `more` is the field that tells whether another page exists, and
+    /// `query` is the query parameter for the token.
     mark: &'static str,
     more: Option<&'static str>,
     query: &'static str,

@@ -14,12 +14,13 @@ use crate::{
 const BUILT_IN: &str = include_str!("models.toml");
 
 impl Model {
-    /// Maximum output tokens of this call, limited by the model's own maximum.
+    /// Returns the maximum output tokens of this call, limited by the model's own maximum.
     pub(super) fn max_output_for(&self, call: &ModelCall) -> u64 {
         self.max_answer_tokens().min(call.max_output_tokens)
     }
 
-    /// Maximum prompt tokens: the context window without the system prompt, the schema and the longest answer.
+    /// Returns the maximum prompt tokens: the context window minus the system prompt, the schema and the longest
+    /// response.
     pub fn prompt_room(&self, system: &str, schema: Option<&serde_json::Value>) -> u64 {
         if self.context == u64::MAX {
             return u64::MAX;
@@ -31,7 +32,7 @@ impl Model {
             .fold(self.context, u64::saturating_sub)
     }
 
-    /// Maximum tokens of one answer. We request this maximum and reserve its cost.
+    /// Returns the maximum tokens of one response. Calls request this maximum, and its cost is reserved.
     pub fn max_answer_tokens(&self) -> u64 {
         self.max_output.min(limits::ANSWER_TOKENS)
     }
@@ -41,11 +42,11 @@ impl Model {
 #[derive(Debug, Clone)]
 pub struct ModelCatalog {
     models: Vec<Model>,
-    /// Accepted successors by the requested model's id.
+    /// Accepted successors of each model, by the requested model's id.
     successors: BTreeMap<String, ModelSuccessors>,
 }
 
-/// Ids the operator accepts in place of another model.
+/// Ids of models that the operator accepts in place of the requested model.
 #[derive(Debug, Clone)]
 struct ModelSuccessors {
     /// The requested model, as written in `[models.successors]`.
@@ -78,7 +79,7 @@ impl Default for ModelCatalog {
 }
 
 impl ModelCatalog {
-    /// Returns the built-in entries, corrected and extended by those of the settings.
+    /// Returns the built-in entries, corrected and extended by the entries of the settings.
     pub fn from_settings(settings: &ModelSettings) -> Self {
         let mut built_in = Self::default();
         if settings.opencode.base_url.as_ref().is_some_and(|url| !is_loopback(url)) {
@@ -99,12 +100,13 @@ impl ModelCatalog {
         table
     }
 
-    /// Ids that may answer in place of `asked`.
+    /// Returns the ids of the models that may answer in place of `asked`.
     pub fn successors(&self, asked: &str) -> &[String] {
         self.successors.get(asked).map_or(&[], |known| &known.ids)
     }
 
-    /// Key in `[models.successors]` under which `served` is accepted in place of `asked`; `None` if none was needed.
+    /// Returns the key in `[models.successors]` under which `served` is accepted in place of `asked`. `None` if no such
+    /// entry applies.
     pub fn accepted_by(&self, asked: &str, served: &str) -> Option<&str> {
         let known = self.successors.get(asked).filter(|_| !is_same_model(asked, served))?;
         is_listed(&known.ids, served).then_some(known.key.as_str())
@@ -126,13 +128,13 @@ impl ModelCatalog {
         self.models.iter().filter(|m| m.providers.iter().any(|p| p == provider)).find(named)
     }
 
-    /// Finds the entry of the serving model's id, ignoring dates and preview suffixes.
+    /// Finds the entry of the serving model by the id in the response, ignoring dates and preview suffixes.
     pub fn find_served(&self, served: &str) -> Option<&Model> {
         let same = |m: &&Model| unversioned_id(&m.id) == unversioned_id(served);
         self.models.iter().find(|m| m.id == bare_id(served)).or_else(|| self.models.iter().find(same))
     }
 
-    /// Family of a model by the id in its answer; `None` if the id is unknown.
+    /// Returns the family of a model by the id in its response; `None` if the id is unknown.
     pub fn family_of(&self, served: &str) -> Option<Family> {
         if let Some(model) = self.find_served(served) {
             return Some(model.family.clone());
@@ -146,8 +148,8 @@ impl ModelCatalog {
         })
     }
 
-    /// Cost of the tokens in micro-dollars, at the serving model's prices; `None` if the price is unknown. `tokens` are
-    /// uncached input, output, cache reads and cache writes.
+    /// Returns the cost of the tokens in micro-dollars, at the serving model's prices; `None` if the price is unknown.
+    /// `tokens` holds the counts of uncached input, output, cache reads and cache writes.
     pub fn cost_microusd(&self, served: &str, tokens: [u64; 4], now: Timestamp) -> Option<u64> {
         let [input, _, cache_read, cache_written] = tokens;
         let prompt = input.saturating_add(cache_read).saturating_add(cache_written);
@@ -159,8 +161,8 @@ impl ModelCatalog {
     }
 }
 
-/// Whether `served` is the requested model. A date or preview suffix is ignored; a smaller or other version is another
-/// model.
+/// Whether `served` is the requested model. A date or preview suffix is ignored. A smaller variant or another version
+/// is a different model.
 pub fn is_same_model(asked: &str, served: &str) -> bool {
     unversioned_id(asked) == unversioned_id(served)
 }

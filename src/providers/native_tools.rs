@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::ModelCall;
 
-/// Native tool calls of an answer, assembled from fragments.
+/// Native tool calls of a response, assembled from fragments.
 #[derive(Debug, Default)]
 pub(super) struct NativeToolCalls(Vec<ToolCallFragment>);
 
@@ -20,8 +20,8 @@ struct ToolCallFragment {
 }
 
 impl NativeToolCalls {
-    /// Adds a fragment to the call at index `at`. Some servers send no index, so a fragment with a different id starts
-    /// a new call.
+    /// Adds a fragment to the tool call at index `at`. Some servers send no index, so a fragment with a different id
+    /// starts a new tool call.
     pub(super) fn add_fragment(
         &mut self,
         at: u64,
@@ -45,7 +45,7 @@ impl NativeToolCalls {
         call.arguments += arguments.unwrap_or_default();
     }
 
-    /// Returns the calls as text; `None` if there are no calls or no tools were offered.
+    /// Returns the tool calls as text. `None` if the response has no tool calls or the model was offered no tools.
     pub(super) fn to_text(&self, call: &ModelCall) -> Option<String> {
         let calls = self.0.iter().map(|ToolCallFragment { name, arguments: given, .. }| {
             // Arguments that are not JSON are refused by the parser of tool requests.
@@ -60,7 +60,8 @@ impl NativeToolCalls {
     }
 }
 
-/// Converts the tools of a call to a service's form. `convert` gets name, description and parameter schema.
+/// Converts the tools of a call to a service's form. `convert` gets the name, the description and the parameter schema
+/// of each tool.
 pub(super) fn map_tools<'a>(
     tools: Option<&'a Value>,
     convert: fn(&'a Value, &'a Value, &'a Value) -> Value,

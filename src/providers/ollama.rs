@@ -1,7 +1,7 @@
 //! Self-hosted models through Ollama's native API.
 //!
-//! Ollama reads the prompt into a window of `num_ctx` tokens and by default silently drops what does not fit. So we
-//! request a window that fits the prompt, and treat a prompt that filled its window as truncated.
+//! Ollama reads the prompt into a window of `num_ctx` tokens and by default silently drops the rest. So we request a
+//! window that fits the prompt, and treat a prompt that filled the window as truncated.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{clock::SharedClock, config::OllamaSettings, limits};
 
-/// Window sizes are multiples of this, because a server reloads the model for each new size.
+/// Step size of context windows, in tokens. Window sizes are multiples of it, because a server reloads the model for
+/// each new size.
 const WINDOW_STEP_TOKENS: u64 = 4096;
 
 pub(super) struct OllamaProvider {
@@ -128,17 +129,17 @@ impl Provider for OllamaProvider {
     }
 }
 
-/// Token limits of a request.
+/// Context window and output limit of a request, in tokens.
 #[derive(Debug, PartialEq, Eq)]
 struct ContextWindow {
-    /// Tokens of prompt and answer together.
+    /// Total number of tokens for prompt and response.
     all: u64,
     answer: u64,
 }
 
 impl ContextWindow {
-    /// Sizes the window for the longest answer and the most tokens the prompt can have, up to the model's context
-    /// window.
+    /// Chooses a window that fits the longest possible response and the largest possible token count of the prompt, up
+    /// to the model's context window.
     fn for_call(call: &ModelCall, row: &Model) -> Self {
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
         let bytes = (call.system.len() + call.prompt.len() + schema) as u64;

@@ -1,7 +1,7 @@
 //! Any endpoint with OpenAI's chat completions API: OpenAI, a gateway, or a local server.
 //!
-//! The key is sent in a header and appears in no URL, error or log. The serving model is the one that the answer's
-//! events name.
+//! The key is sent in a header and appears in no URL, error or log. The serving model is the model named in the events
+//! of the response.
 
 use std::sync::Arc;
 
@@ -146,7 +146,8 @@ impl OpenAiProvider {
         body
     }
 
-    /// Request field that limits the output. Most servers know only `max_tokens`; OpenAI's newer models reject it.
+    /// Returns the name of the request field that limits the output. Most servers accept only `max_tokens`, but
+    /// OpenAI's newer models reject that field.
     fn output_limit_field(&self) -> &'static str {
         let settings = self.settings.get();
         let host = settings.base_url.host_str().unwrap_or_default();
@@ -183,7 +184,7 @@ fn bearer_header(key: &SecretString) -> Result<reqwest::header::HeaderValue, Cal
     http::secret_header(KEY, &format!("Bearer {}", key.expose_secret()))
 }
 
-/// Handles one event. The last event has the token counts and no choices.
+/// Handles one event. The last event contains the token counts and has no choices.
 fn handle_event(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) -> Result<(), CallFault> {
     if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
         let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
@@ -243,8 +244,8 @@ fn judge_answer(call: &ModelCall, answer: StreamedAnswer) -> Result<(String, Opt
     }
 }
 
-/// Whether the server rejected the request only because of its tools. Wording differs between servers, and llama.cpp
-/// answers with status 500.
+/// Whether the server rejected the request only because it contains tools. The wording of such errors differs between
+/// servers, and llama.cpp responds with status 500.
 fn rejects_tools(head: &ResponseHead, body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body).to_ascii_lowercase();
     match head.status.as_u16() {

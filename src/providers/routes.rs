@@ -28,7 +28,7 @@ impl ModelProviders {
     }
 
     /// Resolves `claude:opus`, `gemini:pro`, `role:architect`, `stub:drafter` and the like to a back end and a model
-    /// id. For `pool:NAME`, returns the pool, which chooses the model.
+    /// id. `pool:NAME` resolves to the pool, which chooses the model at each call.
     pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         let name = match self.names.resolve(spec).map_err(ResolveError::Name)? {
             ResolvedModelName::Model(spec) => {
@@ -49,8 +49,9 @@ impl ModelProviders {
         Ok((Arc::clone(pool) as Arc<dyn Provider>, id))
     }
 
-    /// Maximum prompt tokens of the model `id`; see [`Model::prompt_room`](super::models::Model::prompt_room). For a
-    /// pool, the maximum of its members, since it skips members that are too small.
+    /// Returns the maximum prompt tokens of the model `id`; see
+    /// [`Model::prompt_room`](super::models::Model::prompt_room). A pool has the highest maximum among its members,
+    /// because it skips members that are too small for a prompt.
     pub fn prompt_room(&self, id: &ModelId, system: &str, schema: Option<&serde_json::Value>) -> u64 {
         let of = |id: &ModelId| {
             self.table.find(&id.provider, &id.model).map_or(u64::MAX, |row| row.prompt_room(system, schema))
@@ -64,13 +65,14 @@ impl ModelProviders {
         }
     }
 
-    /// Maximum time of a call to the model `id`.
+    /// Returns the maximum time of a call to the model `id`.
     pub fn deadline(&self, id: &ModelId) -> Duration {
         let several = id.provider == POOL || self.has_fallback(id);
         if several { self.timeouts.both_legs() } else { self.timeouts.call }
     }
 
-    /// Whether a call to the model `id` may start a program on this machine; for a pool, whether any member may.
+    /// Whether a call to the model `id` may start a program on this machine. For a pool, whether any member may start
+    /// one.
     pub fn runs_program(&self, id: &ModelId) -> bool {
         let program = |provider: &str| matches!(provider, "claude" | "opencode");
         match self.pools.get(&id.model).filter(|_| id.provider == POOL) {
@@ -86,8 +88,8 @@ impl ModelProviders {
         id.provider == "claude" && self.keys.anthropic.get().api_key.is_some()
     }
 
-    /// Checks at start that the reviewer can be of another family than the drafter. Later, the serving model of every
-    /// answer is checked again. Unknown pool members, and members unfit for the role, are ignored.
+    /// Checks at start that the reviewer can be of another family than the drafter. The serving model of every response
+    /// is checked again later. Unknown pool members, and members unfit for the role, are ignored.
     pub fn check_pair(&self, drafter: &str, reviewer: &str) -> Result<(), ResolveError> {
         let drafting = self.families(drafter, CallRole::Drafter, false)?;
         let reviewing = self.families(reviewer, CallRole::Reviewer, false)?;
@@ -101,8 +103,8 @@ impl ModelProviders {
         }
     }
 
-    /// Checks every pair of drafter and reviewer in the settings, and the successors. Also checks that the reviewer has
-    /// a family that none of the roles writing a change must use.
+    /// Checks every pair of drafter and reviewer in the settings, and the accepted successors. Also checks that the
+    /// reviewer has at least one family to which no role that writes a change is restricted.
     pub fn check_models(&self, settings: &ModelSettings) -> Result<(), ResolveError> {
         for (_, drafter) in settings.drafters() {
             self.check_pair(drafter, &settings.reviewer)?;
@@ -133,8 +135,8 @@ impl ModelProviders {
         Err(ResolveError::NobodyReviews { families, reviewer: settings.reviewer.clone() })
     }
 
-    /// Families that may not draft a document by `authors`, because no family would remain to review it. Reviewers that
-    /// lack a requirement are considered only if no other reviewer remains.
+    /// Returns the families that may not draft a document by `authors`, because then no family would remain to review
+    /// the document. Reviewers that lack a requirement are considered only if no other reviewer remains.
     pub fn families_to_exclude(&self, reviewer: &str, authors: &[Family]) -> Vec<Family> {
         let others = |able: bool| {
             let mut left = self.families(reviewer, CallRole::Reviewer, able).unwrap_or_default();
@@ -148,7 +150,8 @@ impl ModelProviders {
         if left.iter().all(|family| *family == left[0]) { left } else { Vec::new() }
     }
 
-    /// Families of the models that may have this role. With `able`, pool members that lack a requirement are left out.
+    /// Returns the families of the models that may have this role. If `able` is true, pool members that lack a
+    /// requirement are left out.
     fn families(&self, spec: &str, role: CallRole, able: bool) -> Result<Vec<Family>, ResolveError> {
         let mut families = Vec::new();
         let mut unfit = None;
@@ -174,7 +177,7 @@ impl ModelProviders {
         }
     }
 
-    /// Builds all pools. A member that cannot be resolved is kept with the reason.
+    /// Builds all pools. A member that cannot be resolved stays in its pool, together with the reason.
     pub(super) fn build_pools(
         &self,
         breakers: &Arc<CircuitBreakers>,
@@ -195,8 +198,8 @@ impl ModelProviders {
         made.collect()
     }
 
-    /// Like [`ModelProviders::resolve`], for a pool member. An OpenCode model that the operator does not attest is an
-    /// error, since other members can draft.
+    /// Resolves a pool member like [`ModelProviders::resolve`]. An OpenCode model is an error unless the operator has
+    /// confirmed that OpenCode calls the requested model, because other members can draft instead.
     pub fn resolve_member(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         match self.resolve(spec)? {
             (_, id) if id.provider == "opencode" && !self.attest_opencode => Err(ResolveError::Unattested),
@@ -223,13 +226,13 @@ impl ModelProviders {
         Ok(ModelRoute { back_end, unfit: self.excluded_role(&id.provider), rank, turn, id })
     }
 
-    /// Highest capability level for which the settings name this model, at any provider.
+    /// Returns the highest capability level for which the settings name this model, whatever its provider.
     fn capability_level(&self, id: &ModelId) -> Option<Level> {
         let stands = |spec: &str| self.model(spec).is_ok_and(|known| known.model == id.model);
         self.names.capabilities.iter().find(|(_, spec)| stands(spec)).map(|(level, _)| *level)
     }
 
-    /// Role for which this provider must not be used, and the reason.
+    /// Returns the role for which this provider must not be used, and the reason.
     fn excluded_role(&self, provider: &str) -> Option<(CallRole, &'static str)> {
         match provider {
             "gemini" if !self.gemini_drafts => Some((

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{clock::Clock, types::Timestamp};
 
-/// A call with default values; tests override single fields.
+/// Returns a call with default values, of which tests override single fields.
 pub(super) fn call() -> ModelCall {
     ModelCall {
         role: CallRole::Drafter,
@@ -64,16 +64,17 @@ impl Clock for ModelTestClock {
     }
 }
 
-/// Scripted failures by `provider:model`, and a record of the calls. Each model answers once its failures are used up.
+/// Scripted failures by `provider:model`, and a record of the calls. Each model fails with its scripted failures first,
+/// and then answers.
 #[derive(Default)]
 pub(super) struct ModelScript {
     pub(super) failures: BTreeMap<String, VecDeque<CallErrorKind>>,
     pub(super) asked: Vec<(i64, String)>,
-    /// Serving model and output tokens of every call; `None` leaves both unset.
+    /// Serving model and number of output tokens reported for every call. `None` leaves both unset.
     pub(super) paid: Option<(String, u64)>,
     pub(super) budgets: Vec<Option<u64>>,
     pub(super) deadlines: Vec<Duration>,
-    /// Queue time of a failed call.
+    /// Time that a failed call reports as spent in a queue.
     pub(super) queued: Duration,
 }
 

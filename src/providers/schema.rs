@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// Describes the first place where `value` does not fit.
+/// Returns a description of the first place where `value` does not conform to the schema; `None` if `value` conforms.
 pub(super) fn find_misfit(value: &Value, schema: &Value) -> Option<String> {
     find_misfit_at(value, schema, "the answer")
 }

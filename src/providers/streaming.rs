@@ -1,5 +1,5 @@
-//! Parts of streaming that all APIs share. Reading stops at the size limit, at the call's deadline, and if the stream
-//! stalls. The back ends interpret events and lines.
+//! Parts of streaming that all APIs share. Reading stops at the size limit, at the call's deadline, or when the stream
+//! stalls. Each back end interprets its own events and lines.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{clock::SharedClock, limits};
 
-/// Runs an exchange with a service until it ends, the call's deadline passes, or the call is cancelled.
+/// Runs an exchange with a service. The exchange is stopped when the call's deadline passes or the call is cancelled.
 pub(super) async fn run_bounded<T>(
     exchange: impl Future<Output = Result<T, CallFault>>,
     call: &ModelCall,
@@ -35,14 +35,14 @@ pub(super) async fn run_bounded<T>(
     }
 }
 
-/// Builds a timeout fault; the caller fills in `elapsed`.
+/// Builds a timeout fault, in which the caller fills in `elapsed`.
 fn timeout_fault(idle: bool, why: &str) -> CallFault {
     CallFault::new(CallErrorKind::Timeout { idle, elapsed: Duration::ZERO }, why)
 }
 
 type ByteChunks = BoxStream<'static, Result<Bytes, CallFault>>;
 
-/// Streams the body. Fails if the body is too long, or if no data arrives for too long after the first chunk.
+/// Streams the body. Fails if the body is too long, or if the stream stalls after the first chunk.
 fn body_chunks(response: Response, call: &ModelCall, clock: &SharedClock) -> ByteChunks {
     let (clock, most_silence) = (Arc::clone(clock), limits::MODEL_IDLE.min(call.deadline / 2));
     let next = move |(mut response, total): (Response, usize)| {
@@ -71,7 +71,8 @@ impl SseEvents {
         Self::from_chunks(body_chunks(response, call, clock))
     }
 
-    /// Builds the event stream. Appends an empty line, since some services do not end their last event.
+    /// Builds the event stream. Appends an empty line to the body, because some services do not terminate their last
+    /// event.
     fn from_chunks(pieces: ByteChunks) -> Self {
         let end = stream::once(async { Ok(Bytes::from_static(b"\n\n")) });
         Self(SseByteStream::new(pieces.chain(end).boxed()))
@@ -123,27 +124,28 @@ impl ResponseLines {
     }
 }
 
-/// The answer received so far. It is kept if the stream breaks off, to estimate the cost.
+/// The part of a response received so far. It is kept even if the stream breaks off, so that the cost can be estimated.
 #[derive(Default)]
 pub(super) struct StreamedAnswer {
     pub(super) text: String,
     /// The model's thoughts, if the service sends them separately.
     pub(super) thoughts: String,
     pub(super) calls: NativeToolCalls,
-    /// Model id from the answer.
+    /// Model id reported in the response.
     pub(super) served: Option<String>,
-    /// Stop reason, as named by the API.
+    /// Stop reason, in the API's own wording.
     pub(super) ended: Option<String>,
     /// Prompt tokens, including cached ones.
     pub(super) input_tokens: u64,
     pub(super) cache_read_tokens: u64,
     pub(super) output_tokens: u64,
-    /// Whether the token counts are final; some services send interim counts.
+    /// Whether the token counts are final. Some services also send interim counts.
     pub(super) counted: bool,
 }
 
 impl StreamedAnswer {
-    /// Records the serving model. If the stream names two models, keeps one that was not requested.
+    /// Records the serving model. If the stream names several models, a model that was not requested takes precedence,
+    /// so that the mismatch is detected.
     pub(super) fn record_served(&mut self, call: &ModelCall, served: &str) {
         if self.served.as_deref().is_none_or(|known| call.may_be_served_by(known)) {
             self.served = Some(served.to_owned());
@@ -166,20 +168,20 @@ impl StreamedAnswer {
         answer_checks::check_served(call, self.served.as_deref())
     }
 
-    /// Returns all thoughts: those that the service sent separately, and those we split from the text.
+    /// Returns all thoughts: those that the service sent separately, and those split from the text.
     pub(super) fn thoughts(&self) -> String {
         format!("{}{}", self.thoughts, split_thoughts(&self.text).0).trim().to_owned()
     }
 
-    /// Validates the answer. If the call has a schema, also returns the value.
+    /// Validates the response and returns its text. If the call has a schema, also returns the value.
     pub(super) fn validate(self, call: &ModelCall) -> Result<(String, Option<Value>), CallFault> {
         let text = self.calls.to_text(call).unwrap_or_else(|| split_thoughts(&self.text).1.to_owned());
         answer_checks::validate_answer(call, text, None)
     }
 }
 
-/// Splits text into thoughts and answer, for open models whose server does not separate the two. A model without
-/// thinking tags starts its thoughts with a word such as `Thought:`.
+/// Splits text into thoughts and the actual response. This is needed for open models whose server does not separate the
+/// two. A model without thinking tags starts its thoughts with a word such as `Thought:`.
 fn split_thoughts(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     if let Some((thoughts, rest)) = text.strip_prefix("<think>").and_then(|text| text.split_once("</think>"))

@@ -1,5 +1,5 @@
-//! Strict parser for JSON written by models. A duplicate key is an error, because parsers differ in which of its values
-//! they use.
+//! Strict parser for JSON written by models. A duplicate key is an error, because parsers differ in which of the key's
+//! values they use.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Scripted answers, for rehearsals and tests: no key, no network, no model.
+//! Scripted responses for rehearsals and tests: they need no key, no network and no model.
 //!
-//! A script is a list of answers, served in order to each role. Only the call itself decides which answer is next
-//! (`facts["call"]`: the number of this call among those of its role in this run, from 1). No state is kept here, so a
-//! resumed run continues where it stopped and concurrent runs do not interfere. The role's last answer repeats.
+//! A script is a list of responses, served in order to each role. Only the call itself decides which response is next
+//! (`facts["call"]`: the number of this call among the calls of its role in this run, from 1). No state is kept here,
+//! so a resumed run continues where it stopped and concurrent runs do not interfere. The role's last response repeats.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,36 +16,36 @@ use super::{
 };
 use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 
-/// The built-in script. It fits any repository and issue, and its texts say that this is a rehearsal.
+/// The built-in script. It works for any repository and issue, and its texts say that this is a rehearsal.
 pub const REHEARSAL: &str = include_str!("../../fixtures/models/rehearsal.toml");
 
-/// Script that carries the first issue of localhub's sample repository to a pull request with code.
+/// Script that takes the first issue of localhub's sample repository all the way to a pull request with code.
 pub const SAMPLE: &str = include_str!("../../fixtures/models/pr.toml");
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StubScript {
-    /// Whether answers are billed, at the price of a `[[model]]` in the settings.
+    /// Whether responses are billed, at the prices of a `[[model]]` entry in the settings.
     #[serde(default)]
     billed: bool,
-    /// Issue to which the script's answers are limited. Calls for another issue get the built-in answers.
+    /// Only issue that gets the script's responses. Calls for other issues get the built-in responses.
     issue: Option<u64>,
     #[serde(rename = "answer")]
     answers: Vec<StubAnswer>,
 }
 
-/// One answer: exactly one of `text`, `json` and `error`.
+/// One response, which sets exactly one of `text`, `json` and `error`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StubAnswer {
     role: StubRole,
-    /// Model for which the answer is; `None` for any.
+    /// Only model that gets the response; `None` for any model.
     model: Option<String>,
-    /// Workflow for whose runs the answer is. Such runs then get no answers without a workflow.
+    /// Only workflow whose runs get the response. Runs of such a workflow get no responses that name no workflow.
     workflow: Option<String>,
-    /// Task of the call; `None` for the role's usual task.
+    /// Task of the calls that get the response; `None` for the role's usual task.
     task: Option<String>,
-    /// Issue of the script that the answer is from.
+    /// Issue of the script to which this response belongs.
     #[serde(skip)]
     issue: Option<u64>,
     text: Option<String>,
@@ -185,7 +185,7 @@ impl StubProvider {
         }
     }
 
-    /// Chooses the answer by the call's number.
+    /// Chooses the response by the number of the call.
     fn next_answer(&self, call: &ModelCall) -> Option<&StubAnswer> {
         let role = match call.role {
             CallRole::Drafter => StubRole::Drafter,
@@ -253,7 +253,7 @@ fn fill_value(value: &Value, facts: &BTreeMap<String, String>) -> Result<Value, 
     })
 }
 
-/// Replaces each `{{fact}}` once; placeholders within facts are not replaced.
+/// Replaces each `{{fact}}` placeholder by the fact's value. Placeholders within inserted values are not replaced.
 fn fill(text: &str, facts: &BTreeMap<String, String>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

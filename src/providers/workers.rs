@@ -1,10 +1,10 @@
-//! Worker slots for model programs on this machine, per worker pool, so that many runs of one pool never starve
-//! another.
+//! Worker slots for model programs on this machine. Each worker pool has its own slots, so that many runs of one pool
+//! never starve another.
 //!
-//! A call that starts a program first waits for a slot, in order of arrival and without a timeout; its deadline starts
-//! afterwards. If other calls are waiting, callers should retry later, because a waiting run blocks other runs. Calls
-//! over the network need no slot. Router and narrator calls get a slot at once or fail: a person waits for them, and
-//! they are not essential.
+//! A call that starts a program first waits for a slot, in order of arrival and without a timeout. The call's deadline
+//! starts afterwards. If other calls are already waiting, callers should retry later, because a waiting run blocks
+//! other runs. Calls over the network need no slot. Router and narrator calls fail unless a slot is free at once,
+//! because a person waits for them and they are not essential.
 
 use std::{
     sync::{
@@ -25,10 +25,10 @@ use crate::{
     types::WorkerPool,
 };
 
-/// Free memory that must remain for other processes when a program starts.
+/// Free memory that must remain for other processes when a program starts, in bytes.
 const SPARE_MEMORY: u64 = 128 * 1024 * 1024;
 
-/// Memory that a program needs to start; programs have used 200 MB and more.
+/// Free memory required to start a program, in bytes. Programs have used 200 MB and more.
 const PROGRAM_MEMORY: u64 = 512 * 1024 * 1024;
 
 /// Interval between checks for free memory.
@@ -36,12 +36,12 @@ const MEMORY_LOOK: Duration = Duration::from_secs(1);
 
 const MEGABYTE: u64 = 1024 * 1024;
 
-/// Returns the machine's free memory in bytes, if known.
+/// A function that returns the machine's free memory in bytes, if known.
 type MemoryProbe = fn() -> Option<u64>;
 
 pub(super) struct WorkerSlots {
     settings: WorkerSettings,
-    /// Slots of each pool, in the order of [`WorkerPool::ALL`].
+    /// Free slots of each pool, in the order of [`WorkerPool::ALL`].
     slots: [Semaphore; 4],
     /// Number of calls waiting for a slot, per pool.
     waiting: [AtomicUsize; 4],
@@ -50,7 +50,7 @@ pub(super) struct WorkerSlots {
     /// Serializes program starts, so that two programs do not claim the same free memory.
     beginning: Mutex<()>,
     memory: MemoryProbe,
-    /// Cancelled when the server stops; no slot is given after that.
+    /// Cancelled when the server stops. No slot is granted afterwards.
     closed: CancellationToken,
     clock: SharedClock,
 }
@@ -77,8 +77,8 @@ impl WorkerSlots {
         self.closed.cancel();
     }
 
-    /// Waits for a slot. Fails only if the call is cancelled, the server stops, memory is short, or no slot is free and
-    /// the role does not wait.
+    /// Waits for a slot. Fails if the call is cancelled, the server stops, or memory is short. Also fails if no slot is
+    /// free and the call's role does not wait for one.
     pub(super) async fn acquire_slot(
         &self,
         call: &ModelCall,
@@ -114,8 +114,8 @@ impl WorkerSlots {
         }
     }
 
-    /// Waits until there is memory for a program, as long as other programs of ours are running. If no program is
-    /// running, waiting would not help, so this fails.
+    /// Waits until there is enough memory for a program, as long as other programs of ours are running and may free
+    /// some. If no program is running, returns an error at once, because waiting would not help.
     async fn wait_for_memory(&self, pool: Bulkhead) -> Result<CounterGuard<'_>, String> {
         let needed = PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + SPARE_MEMORY;
         let _turn = self.beginning.lock().await;
@@ -137,7 +137,7 @@ impl WorkerSlots {
     }
 }
 
-/// Increments a counter, and decrements it when dropped.
+/// Guard that increments a counter when created and decrements it when dropped.
 struct CounterGuard<'a>(&'a AtomicUsize);
 
 impl<'a> CounterGuard<'a> {
@@ -153,7 +153,7 @@ impl Drop for CounterGuard<'_> {
     }
 }
 
-/// The right to run one program; dropping it frees the slot.
+/// The right to run one program. Dropping it frees the slot.
 pub(super) struct WorkerSlot<'a> {
     _permit: SemaphorePermit<'a>,
     _running: CounterGuard<'a>,
@@ -163,8 +163,8 @@ pub(super) struct WorkerSlot<'a> {
 }
 
 impl WorkerSlot<'_> {
-    /// Applies the pool's priority and memory limit. Records the child, so that the next server can kill it after a
-    /// crash.
+    /// Applies the pool's priority and memory limit to the command. Also records the child process, so that the next
+    /// server process can kill it after a crash.
     pub(super) fn apply_limits(&self, command: proc::ChildCommand) -> proc::ChildCommand {
         let bytes = self.pool.memory_mb * MEGABYTE;
         let WorkerSettings { children, kill_delay, .. } = &self.workers.settings;

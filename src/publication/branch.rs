@@ -2,8 +2,8 @@
 //!
 //! An approval of a document does not cover other changes that somebody pushed to its branch. So we compare the
 //! branch's changes since the merge base with the commits of our runs of the issue. All other changes are *foreign*:
-//! the gate and the pull request show them, and an approval is bound to them. A branch without our last commit, or
-//! unrelated to the default branch, has been rewritten. We leave that branch alone and continue on a new one.
+//! the gate and the pull request show them, and an approval is bound to them. A branch counts as rewritten if it lacks
+//! our last commit or is unrelated to the default branch. We leave a rewritten branch alone and continue on a new one.
 
 use std::collections::HashSet;
 
@@ -22,43 +22,46 @@ use crate::{
 /// Result of a commit to the issue's branch.
 pub enum CommitOutcome {
     Committed(BranchCommit),
-    /// The branch has somebody else's version of the document, so nothing was committed.
+    /// Nothing was committed, because the branch has a version of the document by somebody else. Holds the hash of that
+    /// version.
     ForeignVersion(Hash),
-    /// Nothing was committed, because the branch has changed since people saw it. People must be asked again.
+    /// Nothing was committed, because the branch has changed since its state was shown to people. They must be asked
+    /// again.
     BranchChanged {
-        /// Whether our last commit is gone from the branch.
+        /// Whether the branch no longer contains our last commit.
         rewritten: bool,
-        /// Stored list of the branch's current foreign files.
+        /// Hash of the stored list of foreign files that are on the branch now.
         foreign: Option<Hash>,
     },
 }
 
-/// A commit of ours on a branch.
+/// A commit that we made on a branch.
 pub struct BranchCommit {
     pub branch: String,
     pub created_branch: bool,
     pub commit: Oid,
-    /// Stored list of the foreign files on the branch; `None` without foreign files.
+    /// Hash of the stored list of foreign files on the branch. `None` if there are no foreign files.
     pub foreign: Option<Hash>,
-    /// The rewritten branch that we abandoned, if any.
+    /// Name of the rewritten branch that we abandoned, if any.
     pub abandoned_branch: Option<String>,
 }
 
-/// Expected state of the branch before a commit.
+/// State in which the branch is expected to be before a commit, and the content to commit.
 pub(super) struct BranchExpectation<'a> {
     pub path: &'a str,
-    /// Hash of the document in our last commit.
+    /// Hash of the document as of our last commit.
     pub ours: Option<Hash>,
-    /// Hash of the document to commit, if any. No commit is needed if the branch already has this document and `files`.
+    /// Hash of the document to commit, if any. Nothing is committed if the branch already has this document and
+    /// `files`.
     pub wanted: Option<Hash>,
     pub files: &'a [(String, Option<Hash>)],
     pub only: BranchPolicy,
-    /// The commit on which the code was tested.
+    /// The commit on which the code was tested. `None` if no code is committed.
     pub tried: Option<&'a Oid>,
 }
 
 impl BranchExpectation<'_> {
-    /// Whether the branch already has everything to commit.
+    /// Whether the branch already contains everything that should be committed.
     fn is_there(&self, seen: &BranchView) -> bool {
         let wants = self.wanted.is_some() || !self.files.is_empty();
         wants && seen.complete && (self.wanted.is_none() || seen.document == self.wanted)
@@ -68,13 +71,15 @@ impl BranchExpectation<'_> {
 /// Branches that a commit may go to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BranchPolicy {
-    /// Our current branch, or a new one if somebody rewrote ours.
+    /// Our current branch, or a new branch if somebody rewrote ours.
     OursOrNew,
-    /// The branch of this run's pull request, if nobody rewrote it.
+    /// The branch of this run's pull request, but only if nobody rewrote the branch.
     Shown,
-    /// Like `Shown`, but only if the branch has exactly these foreign files, which people approved.
+    /// The branch of this run's pull request, but only if nobody rewrote it and it has exactly these foreign files,
+    /// which people approved.
     ShownWithForeign(Option<Hash>),
-    /// Like `OursOrNew`, but our branch only if it has exactly these foreign files. A new branch has no foreign files.
+    /// Our current branch, but only if it has exactly these foreign files; or a new branch if somebody rewrote ours. A
+    /// new branch has no foreign files.
     OursOrNewWithForeign(Option<Hash>),
 }
 
@@ -85,32 +90,32 @@ pub(super) struct BranchView {
     pub base: BaseCommit,
     pub branch: String,
     pub head: Option<Oid>,
-    /// The rewritten branch, if there is one; `branch` is then its successor.
+    /// Name of the rewritten branch, if the branch was rewritten. In that case, `branch` is its successor.
     pub left: Option<String>,
     pub document: Option<Hash>,
-    /// Whether somebody else wrote the document.
+    /// Whether the branch's version of the document was written by somebody else.
     pub theirs: bool,
     pub foreign: Option<Hash>,
     /// Merge bases of the branch and the default branch.
     #[serde(default)]
     parted: Vec<Oid>,
-    /// Whether the branch has all wanted files, each in our version or in somebody else's.
+    /// Whether the branch has all files that should be committed, each in our version or in somebody else's.
     #[serde(default)]
     complete: bool,
 }
 
-/// Maximum attempts to commit, if the branch changes between reading it and the commit.
+/// Maximum number of attempts to commit. An attempt fails if the branch changes between reading it and committing.
 const COMMIT_ATTEMPTS: u32 = 5;
 
-/// Maximum branches of one issue: the current one and all rewritten ones.
+/// Maximum number of branches per issue: the current branch and all rewritten ones.
 const MOST_BRANCHES: u32 = 99;
 
-/// Returns the branch on which the runs of the issue commit now.
+/// Returns the name of the branch on which the issue's runs currently commit.
 pub(super) async fn current_branch(cx: &StepContext) -> Result<String, StepError> {
     Ok(load_commits(cx).await?.1)
 }
 
-/// Returns all commits of the issue's runs, the oldest first, and the current branch.
+/// Returns all commits of the issue's runs, oldest first, and the name of the current branch.
 async fn load_commits(cx: &StepContext) -> Result<(Vec<CommitRow>, String), StepError> {
     let (run, issue) = (cx.run(), cx.run().trigger.issue);
     let db = cx.tools().store.repository_database(run.id.repo).await.map_err(anyhow::Error::new)?;
@@ -119,7 +124,7 @@ async fn load_commits(cx: &StepContext) -> Result<(Vec<CommitRow>, String), Step
     Ok((known, branch))
 }
 
-/// Commits on top of exactly the head that was read, so no other commit is lost and the list of foreign files is
+/// Commits on top of exactly the head that was read, so that no other commit is lost and the list of foreign files is
 /// complete. A new branch starts at `base`.
 pub(super) async fn commit_to_branch(
     cx: &StepContext,
@@ -222,7 +227,7 @@ async fn try_commit(
     .await
 }
 
-/// Reads the branch. If somebody rewrote it, also finds a name for its successor.
+/// Reads the branch. If somebody rewrote the branch, also finds a name for the branch that succeeds it.
 pub(super) async fn read_branch(
     cx: &StepContext,
     key: &str,
@@ -267,8 +272,9 @@ pub(super) async fn read_branch(
     .await
 }
 
-/// Returns the merge bases of the branch and the default branch. If people merged the branch up to a commit of ours,
-/// that commit would be the merge base, so the branch is compared with the `tried` commit instead.
+/// Returns the merge bases of the branch and the default branch. If people merged the branch, the merge base may be a
+/// commit of ours, which would hide our changes. In that case, returns the merge bases of the branch and the `tried`
+/// commit.
 async fn find_fork_points(
     head: &Snapshot,
     now: &BaseCommit,
@@ -283,7 +289,7 @@ async fn find_fork_points(
     }
 }
 
-/// Whether these files have exactly these contents.
+/// Whether the snapshot has each of these files with exactly the given contents.
 async fn has_files(
     head: &Snapshot,
     files: impl Iterator<Item = &(String, Option<Hash>)>,
@@ -297,8 +303,8 @@ async fn has_files(
     Ok(true)
 }
 
-/// Returns the files of our last commit of `path`, and of later commits that may have been made. If the branch has an
-/// older version of ours, somebody else put it there.
+/// Returns the files of our last commit that contains `path`, and of all later entries, whose commits may have been
+/// made. Older versions of ours are left out: if the branch has one, somebody else put it there.
 fn last_committed_files<'k>(
     known: &'k [CommitRow],
     path: &str,
@@ -308,7 +314,7 @@ fn last_committed_files<'k>(
     known[from..].iter().flat_map(|row| &row.files)
 }
 
-/// Whether the branch has lost our last commit, or any common history with the default branch.
+/// Whether the branch was rewritten: it has lost our last commit, or it has no common history with the default branch.
 async fn is_rewritten(
     repo: &GitHubRepo,
     branch: &str,
@@ -334,7 +340,7 @@ async fn is_rewritten(
     Ok(true)
 }
 
-/// Finds a name for the successor of a rewritten branch.
+/// Finds an unused name for the branch that succeeds a rewritten branch.
 async fn unused_branch_name(repo: &GitHubRepo, issue: IssueNo) -> Result<String, StepError> {
     for number in 2..=MOST_BRANCHES {
         let name = issue.branch(number);
@@ -401,12 +407,12 @@ async fn is_ours(
     Ok(bytes.iter().any(|bytes| ours.contains(&(changed.path.clone(), Some(Hash::digest(bytes))))))
 }
 
-/// Returns the stored list of foreign files on the issue's branch; `None` if the branch is gone. `tried` is the commit
-/// on which new code was tested, and the paths that the code changes. With `tried`, the branch must not contain other
-/// code of an earlier change.
+/// Returns the stored list of foreign files on the issue's branch; `None` if the branch does not exist. `tried` is set
+/// for a push of new code: the commit on which the code was tested, and the paths that it changes. In that case, the
+/// branch must not contain other code of an earlier change.
 ///
 /// # Errors
-/// `User` if it contains such code, because the new code was not tested with it.
+/// `User` if the branch contains such code, because the new code was not tested together with it.
 pub async fn find_foreign_files(
     cx: &StepContext,
     key: &str,
@@ -415,7 +421,8 @@ pub async fn find_foreign_files(
     cx.once(key, |_| look_up_foreign_files(cx, tried)).await
 }
 
-/// Like [`find_foreign_files`], for another push of code; returns an obstacle instead of a `User` error.
+/// Looks for foreign files like [`find_foreign_files`], before another push of code. Returns the obstacle instead of a
+/// `User` error.
 pub async fn find_push_obstacle(
     cx: &StepContext,
     key: &str,
@@ -467,7 +474,7 @@ async fn look_up_foreign_files(
     store_foreign_files(cx, &head, &parted, &ours).await
 }
 
-/// Returns the files on the issue's branch that are from its earlier changes, except `paths`.
+/// Returns the files on the issue's branch that come from earlier changes of ours, except `paths`.
 pub async fn find_earlier_files(
     cx: &StepContext,
     key: &str,
@@ -487,8 +494,8 @@ pub async fn find_earlier_files(
     .await
 }
 
-/// Returns the files that our commits changed on the branch, except `paths`. Markdown files are left out: they are
-/// documents, not part of a change.
+/// Returns the files that our commits changed on the branch, except `paths`. Markdown files are left out, because they
+/// are documents and not part of a code change.
 async fn list_earlier_files(
     head: &Snapshot,
     parted: &[Oid],
@@ -505,7 +512,8 @@ async fn list_earlier_files(
     Ok(earlier)
 }
 
-/// Error for a branch that does not start at the tested commit. Code must be pushed exactly as it was tested.
+/// Builds the error for a branch that does not fork from the default branch at the tested commit. Code must be pushed
+/// exactly as it was tested.
 fn wrong_base_error(branch: &str, tried: &BaseCommit) -> StepError {
     StepError::User(format!(
         "The branch `{branch}` does not fork from `{0}` at the tested commit ({1}), so a push would contain other \
@@ -515,9 +523,9 @@ fn wrong_base_error(branch: &str, tried: &BaseCommit) -> StepError {
     ))
 }
 
-/// Returns path and branch of a published document that has changed or is gone; `None` if it is unchanged. If the
-/// current branch is gone, checks the default branch instead. If an older branch is gone, its document is taken to be
-/// unchanged.
+/// Returns the path and branch of a published document that has changed or is gone; `None` if the document is
+/// unchanged. If the current branch is gone, the default branch is checked instead. If an older branch is gone, its
+/// document counts as unchanged.
 pub async fn find_altered_document(
     cx: &StepContext,
     document: &Hash,

@@ -1,5 +1,5 @@
-//! Files an approved text as an issue: in place of the original issue or as a new one. Files it once, and never
-//! overwrites a later edit.
+//! Files an approved text as an issue: either in place of the original issue's text or as a new issue. The text is
+//! filed only once, and later edits by people are never overwritten.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,19 +12,19 @@ use crate::{
     types::{Hash, IssueNo},
 };
 
-/// The issue to file.
+/// Content of an issue to file, and how to file it.
 pub struct IssueFiling<'a> {
     pub title: &'a str,
     /// Body text below the title.
     pub text: &'a str,
-    /// Labels to set, as far as they exist in the repository.
+    /// Labels to set. Labels that do not exist in the repository are left out.
     pub labels: Vec<String>,
     /// The original issue as it was when people approved the text.
     pub issue: &'a IssueSnapshot,
-    /// Whether to replace the original issue's text.
+    /// Whether to replace the original issue's text instead of filing a new issue.
     pub in_place: bool,
     pub provenance: Provenance,
-    /// Open findings of the reviewer.
+    /// Findings of the reviewer that are still open.
     pub open: Vec<Finding>,
 }
 
@@ -35,7 +35,7 @@ pub struct FiledIssue {
     pub url: String,
 }
 
-/// Marker that ends the text filed by this run.
+/// Returns the marker at the end of the text that this run filed.
 fn filing_marker(cx: &StepContext) -> String {
     format!("issue-{}", cx.run().id)
 }
@@ -44,7 +44,7 @@ fn issue_digest(title: &str, text: &str) -> Hash {
     Hash::digest_parts([title.as_bytes(), text.as_bytes()])
 }
 
-/// Files the issue. If somebody edited the original issue, leaves it unchanged and returns `None`.
+/// Files the issue. If somebody edited the original issue, leaves the issue unchanged and returns `None`.
 ///
 /// # Errors
 /// GitHub errors.
@@ -105,7 +105,7 @@ async fn record_own_text(cx: &StepContext, issue: IssueNo, hash: Hash) -> Result
     cx.record("own-text", LedgerRecord::Artifact(ArtifactRow { issue, kind, hash })).await
 }
 
-/// Returns the issue that this run filed, in case the run ended before recording it.
+/// Returns the issue that this run filed. Used in case the run was interrupted before it recorded the issue.
 ///
 /// # Errors
 /// GitHub errors.
@@ -126,7 +126,8 @@ pub async fn find_filed_issue(cx: &StepContext) -> Result<Option<FiledIssue>, St
     .await
 }
 
-/// Returns those of the labels that exist in the repository, because GitHub would create missing ones.
+/// Returns the given labels that exist in the repository. Missing labels are left out, because GitHub would create
+/// them.
 ///
 /// # Errors
 /// GitHub errors.

@@ -1,5 +1,5 @@
-//! Finds what a halted run left on GitHub. GitHub is read again, because the run's state is older than the failed
-//! visit.
+//! Finds the branch, document and pull request that a halted run left on GitHub. They are read from GitHub again,
+//! because the run's stored state dates from before the failed visit.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::{
     types::{Hash, IssueNo},
 };
 
-/// Contents of the issue's branch, and the run's pull request.
+/// Contents of the issue's branch, and the run's pull request, after the run was halted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct BranchLeftovers {
     pub branch: String,
@@ -25,13 +25,13 @@ pub enum BranchContents {
     /// The branch does not exist.
     #[default]
     Nothing,
-    /// The branch exists. Holds hash and URL of the document on it, if there is one.
+    /// The branch exists. Holds the hash and URL of the document on the branch, if there is one.
     Branch(Option<(Hash, String)>),
     /// GitHub refuses access to the branch.
     Unknown,
 }
 
-/// Looks for the issue's branch, a document at `path` on it, and its pull request.
+/// Looks for the issue's branch, a document at `path` on the branch, and the branch's pull request.
 pub async fn find_leftovers(
     cx: &StepContext,
     repo: &GitHubRepo,

@@ -1,8 +1,8 @@
-//! Publishes documents: propose on the branch, check the answer to the gate, publish.
+//! Publishes documents in three steps: propose on the branch, check the answer to the gate, publish.
 //!
-//! People approve exact bytes. A gate's subject covers the document, the contents of the files it mentions, the gate's
-//! policy and the foreign files on the branch. An answer is checked against the current state of all four.
-//! [`publish_document`] requires a [`Countersignature`], which can only be made from stored rows.
+//! People approve exact bytes. A gate's subject covers the document, the contents of the files that the document
+//! mentions, the gate's policy and the foreign files on the branch. An answer is checked against the current state of
+//! all four. [`publish_document`] requires a [`Countersignature`], which can be constructed only from stored rows.
 
 use std::collections::BTreeMap;
 
@@ -38,12 +38,12 @@ use branch::{BranchCommit, BranchExpectation, BranchView, commit_to_branch, read
 /// A document to be proposed or published.
 #[derive(Clone, Copy)]
 pub struct Publication<'a> {
-    /// Word after `/approve`, such as `lld`.
+    /// Word after `/approve` in the approval command, such as `lld`.
     pub word: &'a str,
-    /// Options that an approval may choose from; empty if there is only one.
+    /// Options among which an approval chooses. Empty if there is nothing to choose.
     pub ways: &'a [String],
-    /// Id of the gate's step. Two gates may show the same bytes but ask different questions, so an answer to one must
-    /// not be accepted at the other.
+    /// Id of the gate's step. Two gates may show the same bytes but ask different questions, so an answer to one gate
+    /// must not be accepted at the other.
     pub gate: &'static str,
     pub issue: &'a IssueSnapshot,
     pub base: &'a BaseCommit,
@@ -51,14 +51,15 @@ pub struct Publication<'a> {
     pub document: Hash,
     /// Hash of the file to publish at `path`: the document, or a report derived from it.
     pub published_hash: Hash,
-    /// Files derived from the document and published with it; a `None` hash removes the file.
+    /// Files derived from the document and published with it, each with its path and hash. A `None` hash removes the
+    /// file.
     pub files: &'a [(String, Option<Hash>)],
     /// Files that the document mentions; an approval covers their current contents.
     pub paths: &'a [String],
     pub policy: &'a Policy,
-    /// Whether the document may replace the issue's text. If so, the approval covers the issue, too.
+    /// Whether the document may replace the issue's text. If so, the approval also covers the issue's current text.
     pub on_issue: bool,
-    /// Whether the document stays in a comment, so that foreign files on the branch do not matter.
+    /// Whether the document is published only in a comment. If so, foreign files on the branch do not matter.
     pub in_comment: bool,
 }
 
@@ -68,29 +69,29 @@ impl Publication<'_> {
     }
 }
 
-/// A document on the issue's branch, with its pull request.
+/// A document that was proposed on the issue's branch, with the branch's pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     pub branch: String,
     pub path: String,
     pub commit: Oid,
     pub document: Hash,
-    /// Hash of the file at `path`, if it is not the document.
+    /// Hash of the file at `path`. `None` if that file is the document itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands: Option<Hash>,
     pub pull: IssueNo,
     /// Whether the pull request was opened as a draft. If GitHub's plan has no draft pull requests, a marker in the
-    /// title replaces it.
+    /// title is used instead.
     pub draft: bool,
     pub pull_url: String,
     pub file_url: String,
-    /// Audit link of the document's approval; set until the run has completed the publication.
+    /// Audit link of the document's approval. Set from the approval until the run has completed the publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<Hash>,
 }
 
 impl Proposal {
-    /// Returns the proposal with a newer commit.
+    /// Returns the proposal updated to a newer commit.
     pub fn with_commit(self, publication: &Publication<'_>, commit: Oid) -> Self {
         let stands = Some(publication.published_hash).filter(|stands| *stands != publication.document);
         Self { commit, document: publication.document, stands, ..self }
@@ -103,26 +104,26 @@ impl Proposal {
 
 /// Result of checking an answer against the current state on GitHub.
 pub enum AnswerOutcome {
-    /// The answer is accepted; the subject is unchanged.
+    /// The answer is accepted, because the subject has not changed since it was shown.
     Accepted,
-    /// The answer is not accepted, and a reply says why. Ask again about this subject.
+    /// The answer is not accepted, and a reply says why. People must be asked again about this subject.
     AskAgain { subject: Hash, shown_at: Timestamp, now: Option<GateUpdate> },
-    /// Somebody rewrote the branch; ask again on a new one.
+    /// Somebody rewrote the branch. People must be asked again, on a new branch.
     BranchRewritten,
-    /// A maintainer's commit changed the document; it becomes the next version to review.
+    /// A maintainer's commit changed the document. The changed document is the next version to review.
     ForeignVersion(Hash),
 }
 
-/// Current state that replaces what people were shown when they were asked.
+/// Updated state of a gate, which replaces the state shown in the original approval request.
 pub struct GateUpdate {
     pub base: BaseCommit,
     pub foreign: Option<Hash>,
-    /// The edited issue, if the document may replace it.
+    /// The issue as edited since the approval request. Set only if the document may replace the issue's text.
     pub issue: Option<Box<IssueSnapshot>>,
 }
 
-/// Returns the hash that an approval is bound to. It covers gate and policy, the document, the contents of the files it
-/// mentions, and the foreign files on the branch.
+/// Returns the hash to which an approval is bound. The hash covers the gate and its policy, the document, the contents
+/// of the files that the document mentions, and the foreign files on the branch.
 pub async fn approval_subject(
     cx: &StepContext,
     base: &BaseCommit,
@@ -149,8 +150,8 @@ pub async fn approval_subject(
     Ok(Hash::digest_parts(parts))
 }
 
-/// Commits the document to the issue's branch. For code, commits only the files; the report is published later with the
-/// log. `known` is our last version on the branch, and `only` the policy for other files there.
+/// Commits the document to the issue's branch. For a code change, commits only the files; the report is published later
+/// together with the log. `known` is our last version on the branch, and `only` is the policy for foreign files there.
 pub async fn propose_document(
     cx: &StepContext,
     publication: &Publication<'_>,
@@ -183,8 +184,9 @@ async fn load_texts(
     Ok(texts)
 }
 
-/// Records a stage's section and returns the pull request body with the newest section of each stage. The body is built
-/// from stored sections, so edits by people do not last, and no stage overwrites another's section.
+/// Records a stage's section and returns the pull request body, which consists of the newest section of each stage. The
+/// body is built from the stored sections only. Therefore edits by people are overwritten, and no stage overwrites
+/// another's section.
 ///
 /// # Errors
 /// `Bug` if the ledger cannot be written or read.
@@ -283,16 +285,16 @@ pub(super) fn file_url(cx: &StepContext, repo: &GitHubRepo, branch: &str, path: 
     format!("{web}/{}/blob/{branch}/{path}", repo.name())
 }
 
-/// Stage name of the gate that waits only for the merge of a pushed change.
+/// Stage name of the gate at which a run only waits for the merge of a pushed change.
 pub const MERGE_GATE: &str = "merge";
 
-/// Whether the run only waits for the merge of its pushed change.
+/// Whether the run is only waiting for its pushed change to be merged.
 pub fn waits_for_merge(run: &RunView) -> bool {
     run.gate.as_ref().is_some_and(|gate| gate.spec.stage == MERGE_GATE)
 }
 
-/// Returns the issue's run that most needs people's attention. A run that waits for a person comes before one that
-/// waits for something else, which a person may have to fix.
+/// Returns the issue's run that most needs people's attention. A run that waits for a person takes precedence. Next
+/// comes a run that waits for something else, because a person may have to fix the cause.
 pub fn most_urgent_run(runs: impl IntoIterator<Item = RunView>) -> Option<RunView> {
     // Routing takes moments, and pushed changes have their own display.
     let shown = runs.into_iter().filter(|run| run.workflow != ROUTE && !waits_for_merge(run));
@@ -305,16 +307,16 @@ pub fn most_urgent_run(runs: impl IntoIterator<Item = RunView>) -> Option<RunVie
     shown.filter(|run| rank(run) > 0).max_by_key(|run| (rank(run), run.id))
 }
 
-/// Journal key of a gate comment; [`update_gate_comment`] finds the comment by it.
+/// Journal key of a gate comment. [`update_gate_comment`] finds the comment by this key.
 pub const GATE_COMMENT: &str = "gate";
 
-/// Marker of a gate comment.
+/// Returns the marker that identifies a gate comment.
 pub fn gate_marker(run: RunId, visit: u64) -> String {
     format!("{GATE_COMMENT}-{run}-{visit}")
 }
 
-/// Restores the text of this visit's gate comment, or posts the comment again if it was deleted. Returns its URL and
-/// time; `None` if GitHub refuses the write.
+/// Restores the text of this visit's gate comment, or posts the comment again if it was deleted. Returns the comment's
+/// URL and time; `None` if GitHub refuses the write.
 pub async fn restore_gate_comment(
     cx: &StepContext,
     key: &str,
@@ -336,8 +338,8 @@ pub async fn restore_gate_comment(
     .await
 }
 
-/// Updates the gate comment of a visit. The comment only informs people, so the run continues if GitHub refuses the
-/// edit.
+/// Updates the gate comment of a visit. If GitHub refuses the edit, the run continues, because the comment only informs
+/// people.
 pub async fn update_gate_comment(
     cx: &StepContext,
     key: &str,
@@ -358,13 +360,13 @@ pub async fn update_gate_comment(
     .await
 }
 
-/// Maximum changed files whose diff is shown.
+/// Maximum number of changed files whose diff is shown.
 const DIFFS_SHOWN: usize = 20;
 
-/// Maximum size of a file whose diff is shown.
+/// Maximum size of a file whose diff is shown, in bytes.
 const DIFF_BYTES: u64 = 256 * 1024;
 
-/// Checks an answer against the current state on GitHub before accepting it.
+/// Checks an answer against the current state on GitHub, before the answer is accepted.
 pub async fn check_answer(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -472,7 +474,8 @@ pub async fn check_answer(
     .await
 }
 
-/// Checks whether an answer about `asked` still covers the current subject. If it does not, replies with the changes.
+/// Checks whether an answer about the subject `asked` still covers the current subject. If the subject has changed,
+/// posts a reply that shows the changes.
 async fn verify_subject(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -493,7 +496,8 @@ async fn verify_subject(
     Ok(AnswerOutcome::AskAgain { subject: current, shown_at, now: Some(now) })
 }
 
-/// Checks that the document is on the branch. If it is not, returns an error that asks people to restore it.
+/// Checks that the document is on the branch. If the document is missing, returns an error that asks people to restore
+/// it.
 fn require_document_on_branch(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
     let (path, branch) = (&proposal.path, &proposal.branch);
     let why = match (&seen.head, seen.document) {
@@ -509,8 +513,8 @@ fn require_document_on_branch(seen: &BranchView, proposal: &Proposal) -> Result<
     Err(StepError::User(why))
 }
 
-/// Returns whether an approval is refused because the issue was edited since the run read it. Only an approval without
-/// a hash is refused; the reply shows the edit.
+/// Whether an approval is refused because the issue was edited since the run read it. Only an approval without a hash
+/// is refused. In that case, a reply shows the edit.
 pub async fn reply_if_issue_edited(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -526,10 +530,10 @@ pub async fn reply_if_issue_edited(
     post_announcement(cx, &format!("changed-{}", answer.cause), &changed).await.map(|_| true)
 }
 
-/// Returns the current issue and its difference from the snapshot, if somebody other than us edited it.
+/// Returns the current issue and its difference from the snapshot, if somebody other than the bot edited the issue.
 ///
 /// # Errors
-/// Errors of reading the issue, including that it is closed.
+/// Errors of reading the issue, including that the issue is closed.
 pub async fn find_issue_edit(
     cx: &StepContext,
     key: &str,
@@ -548,12 +552,13 @@ pub async fn find_issue_edit(
     Ok(Some((now, diff)))
 }
 
-/// Returns a unified diff for people.
+/// Returns a unified diff of two texts, for people to read.
 pub fn text_diff(before: &str, after: &str) -> String {
     similar::TextDiff::from_lines(before, after).unified_diff().context_radius(2).to_string()
 }
 
-/// Returns those files mentioned by the document that changed between its base and `now`, and their diff.
+/// Returns the files that the document mentions and that changed between the document's base commit and `now`, and
+/// their diff.
 async fn changed_files(
     cx: &StepContext,
     publication: &Publication<'_>,
@@ -585,7 +590,8 @@ async fn changed_files(
     Ok((paths, diff))
 }
 
-/// Returns a file's text. `Some(None)` if the file does not exist; `None` if it is not text, too large or secret.
+/// Returns a file's text. The result is `Some(None)` if the file does not exist, and `None` if it is not text, is too
+/// large or may contain secrets.
 async fn readable_text(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
     let Some(entry) = snapshot.entry(path) else { return Some(None) };
     if is_secret_path(path) || entry.size > DIFF_BYTES {
@@ -595,8 +601,8 @@ async fn readable_text(snapshot: &Snapshot, path: &str) -> Option<Option<String>
     String::from_utf8(bytes.to_vec()).ok().map(Some)
 }
 
-/// Commits the approved bytes unchanged, with the review log. Refuses if the foreign files have changed since the
-/// approval. Requires a countersignature.
+/// Commits the approved bytes unchanged, together with the review log. Refuses to commit if the foreign files have
+/// changed since the approval. Requires a countersignature.
 pub async fn publish_document(
     cx: &StepContext,
     signed: &Countersignature,
@@ -624,9 +630,9 @@ pub async fn publish_document(
     commit_to_branch(cx, (&repo, &proposal.commit), "publish", &place, files, message).await
 }
 
-/// Returns the audit link and the commit of this run's publication, if it was made. Reads the pull request's commits,
-/// which include it even if the branch is gone or other commits follow. Returns `None` if GitHub does not show the pull
-/// request.
+/// Returns the audit link and the commit of this run's publication, if the commit was made. Searches the pull request's
+/// commits, which include that commit even if the branch is gone or other commits follow. Returns `None` if GitHub does
+/// not show the pull request.
 pub async fn find_published_commit(
     cx: &StepContext,
     proposal: &Proposal,

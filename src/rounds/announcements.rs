@@ -1,4 +1,4 @@
-//! Comments that notify people by mail.
+//! Posts comments about which GitHub notifies people by mail.
 
 use super::{StepContext, github_error};
 use crate::{
@@ -7,12 +7,12 @@ use crate::{
     types::Timestamp,
 };
 
-/// Returns the marker of a comment of this visit.
+/// Returns the marker that identifies the comment with this key and visit.
 pub fn comment_marker(cx: &StepContext, key: &str, visit: u64) -> String {
     format!("{key}-{}-{visit}", cx.run().id)
 }
 
-/// Posts a comment, such as a gate comment, for which GitHub sends notifications.
+/// Posts a comment about which GitHub sends notifications, such as a gate comment.
 pub async fn post_announcement(
     cx: &StepContext,
     key: &str,

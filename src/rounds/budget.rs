@@ -1,8 +1,8 @@
-//! Budget: a call's maximum cost is reserved before the call. At a cap, the run pauses until a person raises the cap or
-//! its period ends.
+//! Budget: a call's maximum cost is reserved before the call. When a cap is reached, the run pauses until a person
+//! raises the cap or the cap's period ends.
 //!
 //! A run's own caps (call, stage, run) are checked against the run's ledger, which has one writer. Shared caps are
-//! checked against one table of the whole server, which checks and reserves in one transaction: see `store::spend`.
+//! checked against one table of the whole server, in which one transaction checks and reserves: see `store::spend`.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,23 +17,24 @@ use crate::{
     types::{Hash, MicroUsd, Role, Timestamp, Verb},
 };
 
-/// Number of past runs in a cost quote: enough for a meaningful p90, and few enough to reflect current models.
+/// Number of past runs on which a cost quote is based: enough for a meaningful p90, and few enough to reflect current
+/// models.
 const QUOTED_RUNS: u32 = 50;
 
-/// Verb that raises a run's caps.
+/// Name of the command that raises a run's caps.
 const BUDGET: &str = "budget";
 
-/// A call that would exceed a cap, with the amounts.
+/// Shortfall of a call that would exceed a cap: the cap and the amounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BudgetShortfall {
     cap: BudgetCap,
     limit: MicroUsd,
     spent: MicroUsd,
     next: MicroUsd,
-    /// Start of the cap's next period; only for a shared cap into which the call fits.
+    /// Start of the cap's next period. Set only for a shared cap that is large enough for the call.
     until: Option<Timestamp>,
-    /// Maximum to which the run's cap may be raised, and the amount by which it may still be raised; `None` without a
-    /// maximum.
+    /// Maximum to which people may raise the run's cap, and the amount by which the cap may still be raised. `None` if
+    /// the cap may be raised without limit.
     room: Option<(MicroUsd, MicroUsd)>,
 }
 
@@ -57,12 +58,12 @@ pub enum ResumeDecision {
     Continue,
     /// The answer did not raise the cap. A reply says why, and the gate stays open.
     Refused(GateSpec),
-    /// People have not been told of the pause yet, so the caller must announce it.
+    /// People have not been told about the pause yet, so the caller must announce it.
     NotAnnounced,
 }
 
 /// Reserves the maximum cost of a call if no cap is exceeded. `before` is the ledger row of an interrupted attempt at
-/// the same call. That attempt may have been billed, so its cost is added.
+/// the same call. That attempt may have been billed, so its maximum cost is counted in addition.
 pub(super) async fn reserve_budget(
     cx: &StepContext,
     caps: &BudgetSettings,
@@ -104,7 +105,7 @@ pub(super) async fn reserve_budget(
     })
 }
 
-/// Returns the run's own cap that is exceeded by the largest amount.
+/// Returns the run's own cap that the call would exceed by the largest amount, if any.
 fn exceeded_run_cap(
     ledger: &RunLedger,
     caps: &BudgetSettings,
@@ -150,15 +151,15 @@ fn total_raised(ledger: &RunLedger) -> MicroUsd {
     ledger.raises.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.amount))
 }
 
-/// Releases the unused part of the reservations. After an error, that part stays reserved until the next boot reads the
-/// ledger.
+/// Releases the unused part of the run's reservations. If releasing fails, that part stays reserved until the server
+/// reads the ledger at its next start.
 pub(super) async fn release_unspent(cx: &StepContext) {
     if let Err(error) = cx.tools().store.sync_run_spend(cx.run().id).await {
         tracing::error!(run = %cx.run().id, %error, "could not release unused budget; it stays reserved until the next boot");
     }
 }
 
-/// Tells people that the run is paused before `at_step`; returns the comment's URL and the gate.
+/// Tells people that the run is paused before the step `at_step`. Returns the comment's URL and the gate.
 pub async fn pause_for_budget(
     cx: &StepContext,
     stage: &str,
@@ -192,8 +193,8 @@ fn budget_gate(cx: &StepContext, stage: &str, capped: &BudgetShortfall, shown_at
     }
 }
 
-/// Checks whether somebody raised the run's caps or a new period has begun. A raise is stored as a row of the run, so
-/// it outlives the step; its audit link names the person.
+/// Checks whether somebody raised the run's caps or a new period has begun. A raised cap is stored as a row of the run,
+/// so that it outlives the step. The row's audit link names the person.
 pub async fn resume_from_budget_pause(
     cx: &StepContext,
     stage: &str,
@@ -228,7 +229,7 @@ pub async fn resume_from_budget_pause(
     Ok(ResumeDecision::Continue)
 }
 
-/// Returns what recent runs of this workflow in the repository cost; `None` if none has finished.
+/// Returns the costs of recent runs of this workflow in the repository; `None` if no run has finished.
 pub async fn quote_cost(cx: &StepContext) -> Result<Option<CostHistory>, StepError> {
     let run = cx.run();
     let db = cx.tools().store.repository_database(run.id.repo).await.map_err(anyhow::Error::new)?;
@@ -236,7 +237,7 @@ pub async fn quote_cost(cx: &StepContext) -> Result<Option<CostHistory>, StepErr
     Ok(quote_from_history(&history))
 }
 
-/// Computes nearest-rank percentiles of billed costs, or of list prices if no run was billed.
+/// Computes nearest-rank percentiles of the billed costs. If no run was billed, uses list prices instead.
 fn quote_from_history(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
     let billed = history.iter().any(|(billed, _)| *billed > MicroUsd(0));
     let mut costs: Vec<_> =
@@ -246,7 +247,7 @@ fn quote_from_history(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
     Some(CostHistory { runs: costs.len() as u64, p50: rank(50)?, p90: rank(90)?, billed })
 }
 
-/// Returns what the run has spent so far, if the policy shows that to people.
+/// Returns the run's spending so far, if the policy allows showing it to people.
 pub async fn run_spending(cx: &StepContext, policy: Option<&Policy>) -> Result<Option<Spending>, StepError> {
     if !policy.is_some_and(|policy| policy.shows_cost) {
         return Ok(None);

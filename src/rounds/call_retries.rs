@@ -1,9 +1,9 @@
 //! Decides how long a failed call is retried, by our clock.
 //!
-//! A service that is busy, broken or slow gets at least [`limits::MODEL_RETRY_WINDOW`] and three requests. The first
-//! wait is the service's retry-after time, or half a minute. Each later wait is at least twice the one before, even if
-//! the service names less. Failures that only time or the operator can end (quota used up, key refused or missing) are
-//! retried without limit.
+//! A service that is busy, broken or slow is retried for at least [`limits::MODEL_RETRY_WINDOW`] and with at least
+//! three requests. The first wait is the service's retry-after time, or half a minute. Each later wait is at least
+//! twice the previous one, even if the service names a shorter time. Failures that only time or the operator can end
+//! (exhausted quota, refused or missing key) are retried without limit.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::{
     types::Timestamp,
 };
 
-/// Minimum requests of a call before giving up, even if server downtime or slow responses used up the retry window.
+/// Minimum number of requests before a call is given up, even if server downtime or slow responses used up the retry
+/// window.
 const LEAST_REQUESTS: u32 = 3;
 
 /// Number of timed-out, possibly billed requests after which a call is given up.
@@ -25,7 +26,7 @@ const PAID_TIMEOUTS: u32 = 2;
 const FIRST_WAIT: Duration = Duration::from_secs(30);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// First wait after a refused key or login, which rarely recovers by itself.
+/// First wait after a key or login was refused, which rarely resolves by itself.
 const REFUSED_RETRY_DELAY: Duration = Duration::from_secs(600);
 
 const MEGABYTE: u64 = 1 << 20;
@@ -34,15 +35,15 @@ const MEGABYTE: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallFailure {
     pub kind: FailureKind,
-    /// Time of the next request, if waiting helps.
+    /// Time of the next request. `None` if waiting does not help.
     pub not_before: Option<Timestamp>,
-    /// Time of the failure. Journals written before this field have only `not_before`.
+    /// Time of the failure. Missing in older journals, which have only `not_before`.
     #[serde(default)]
     at: Option<Timestamp>,
-    /// Whether a request of the call timed out and may be billed.
+    /// Whether a request of the call timed out and may have been billed.
     #[serde(default)]
     held: bool,
-    /// Tokens of the partial response.
+    /// Number of tokens in the partial response.
     #[serde(default)]
     tokens: u64,
 }
@@ -54,7 +55,8 @@ impl From<FailureKind> for CallFailure {
 }
 
 impl CallFailure {
-    /// Classifies an error at `now`. `last` is the previous failure of the same call.
+    /// Converts an error of a call, which occurred at `now`, to a failure. `last` is the previous failure of the same
+    /// call.
     pub(super) fn from_error(error: &CallError, last: Option<&Self>, now: Timestamp) -> Self {
         let kind = failure_kind(error);
         let held = timed_out_billable(error);
@@ -81,7 +83,7 @@ impl CallFailure {
         Self { not_before: Some(now.plus(wait)), ..failure }
     }
 
-    /// Returns the reason to tell the model in the next prompt; `None` if asking again would not help.
+    /// Returns the rejection reason to include in the next prompt; `None` if asking the model again would not help.
     pub(super) fn prompt_reason(&self) -> Option<String> {
         match (&self.kind, self.tokens) {
             (FailureKind::Truncated, 0) => Some("the answer was cut off; it has to be shorter".to_owned()),
@@ -93,7 +95,7 @@ impl CallFailure {
         }
     }
 
-    /// Returns why the call waits for a retry, if it does.
+    /// Returns the reason why the call waits for a retry; `None` if it does not wait.
     pub(super) fn wait_reason(&self) -> Option<ModelWaitReason> {
         match self.kind {
             FailureKind::Busy => Some(ModelWaitReason::Busy),
@@ -106,7 +108,7 @@ impl CallFailure {
         }
     }
 
-    /// Whether the service is expected to recover by itself soon.
+    /// Whether the failure is transient: the service is expected to recover soon by itself.
     fn is_transient(&self) -> bool {
         matches!(
             self.wait_reason(),
@@ -122,7 +124,7 @@ impl CallFailure {
 #[derive(Debug, Default)]
 pub(super) struct CallRetries {
     last: Option<CallFailure>,
-    /// Start of the current series of transient failures; `requests` is the length of the series.
+    /// Start of the current series of transient failures. `requests` is the number of failures in the series.
     since: Option<Timestamp>,
     requests: u32,
     paid_timeouts: u32,
@@ -133,7 +135,7 @@ impl CallRetries {
         self.last.as_ref()
     }
 
-    /// Records a failure; returns whether to give up the call.
+    /// Records a failure. Returns whether the call should be given up.
     pub(super) fn record_failure(&mut self, failure: &CallFailure) -> bool {
         self.last = Some(failure.clone());
         self.paid_timeouts += u32::from(failure.held);
@@ -149,7 +151,7 @@ impl CallRetries {
     }
 }
 
-/// Whether any request of the call timed out and may be billed.
+/// Whether any request of the call timed out and may have been billed.
 fn timed_out_billable(error: &CallError) -> bool {
     let legs = error
         .earlier_attempts
@@ -208,7 +210,7 @@ mod tests {
         CallErrorKind::RateLimited { reset: Some(Duration::from_secs(seconds)) }
     }
 
-    /// Returns the seconds from the first failure to each retry, for a service that fails with `kinds` in turn.
+    /// Returns the seconds from the first failure to each retry. The service fails with each of `kinds` in turn.
     fn request_times(kinds: &[CallErrorKind], took: u64) -> Vec<u64> {
         let (mut patience, mut now, mut all) = (CallRetries::default(), Timestamp(0), Vec::new());
         for kind in kinds.iter().cycle().take(100) {

@@ -1,9 +1,10 @@
-//! Calls that have to wait: the model is busy, out of quota, refuses us, or its key or program is missing.
+//! Calls that have to wait, because the model is busy, out of quota or refuses access, or because its key or program is
+//! missing.
 //!
-//! The run sleeps and the issue shows why; the run does not fail and holds no worker. The wait is stored in the run's
-//! state, so checking it calls neither GitHub nor a model. Failures stay in the visit's journal, and the visit counts
-//! its waits. A later attempt replays the journal and skips one recorded failure per finished wait, whatever the clock
-//! says.
+//! Meanwhile the run sleeps and the issue shows the reason; the run does not fail and holds no worker. The wait is
+//! stored in the run's state, so checking it calls neither GitHub nor a model. Failures stay in the visit's journal,
+//! and the visit counts its waits. A later attempt replays the journal and skips one recorded failure per finished
+//! wait, independent of the clock.
 
 use std::time::Duration;
 
@@ -17,15 +18,15 @@ use crate::{
     types::{Timestamp, WorkerPool},
 };
 
-/// Interval between checks of a parked call. It is short, because a check sends no request and an operator who has just
-/// set the key expects the call to continue.
+/// Interval between checks of a parked call. It is short for two reasons: a check sends no request, and an operator who
+/// has just set the key expects the call to continue.
 const PARKED_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval between checks for a free worker slot, and so the longest time that a slot stays empty while runs wait for
-/// one. A call takes a minute or more.
+/// Interval between checks for a free worker slot. It is also the longest time that a slot stays unused while runs wait
+/// for one. A call takes a minute or more.
 const SLOT_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reason why a call has no result that the workflow could handle.
+/// Reason why a call has no result that the workflow could process.
 #[derive(Debug)]
 pub enum UnansweredCall {
     /// The call must be retried later.
@@ -43,20 +44,20 @@ impl From<StepError> for UnansweredCall {
     }
 }
 
-/// A pending wait before the next call of a model.
+/// A pending wait before the next call to a model.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallWait {
     hold: ModelWaitReason,
     role: String,
     spec: String,
-    /// Time of the next call, or of the next check for a missing requirement.
+    /// Time of the next call. If a requirement is missing, time of the next check for it.
     until: Timestamp,
-    /// Visit that waits; `number` counts the waits of this visit.
+    /// Number of the visit that waits. `number` counts the waits of this visit.
     visit: u64,
     number: u32,
-    /// Boot epoch of the server that saw the failure, because keys may change at a restart.
+    /// Boot epoch of the server process that saw the failure. A restart may change keys.
     boot: i64,
-    /// The worker pool whose slot the run waits for.
+    /// Worker pool whose slot the run waits for.
     #[serde(default)]
     workers: WorkerPool,
     shown: bool,
@@ -64,7 +65,7 @@ pub struct CallWait {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallWaitState {
-    /// The wait is not over; check again at this time.
+    /// The wait is not over and must be checked again at this time.
     Until(Timestamp),
     /// The wait is over, because its time has passed.
     Due,
@@ -72,18 +73,19 @@ enum CallWaitState {
     Resolved,
 }
 
-/// First action of a step that calls a model.
+/// Action that a step must take before it calls a model.
 pub enum CallWaitAction {
-    /// Make the call.
+    /// The step makes the call at once.
     Proceed,
-    /// Tell people that the cause is fixed, then make the call.
+    /// The step tells people that the cause of the wait is fixed, and then makes the call.
     AnnounceResolved(CallWait),
-    /// Wait until a time. `tell`: announce the wait, because people do not know of it yet.
+    /// The step waits until the given time. If `tell` is true, it also announces the wait, because people do not know
+    /// of it yet.
     Wait { held: CallWait, until: Timestamp, tell: bool },
 }
 
 impl CallWait {
-    /// Whether the wait needs the operator or takes very long.
+    /// Whether the call is parked: its wait needs the operator or takes very long.
     pub fn is_parked(&self) -> bool {
         self.to_view().needs_operator()
     }
@@ -93,12 +95,12 @@ impl CallWait {
         ModelWait { reason: hold, role: self.role.clone(), spec: self.spec.clone(), until }
     }
 
-    /// Journal key for writes about this wait.
+    /// Returns the journal key for comments and other writes about this wait.
     pub fn journal_key(&self) -> String {
         format!("held-{}", self.number)
     }
 
-    /// Checks whether the wait is over; sends no request.
+    /// Checks whether the wait is over, without sending a request.
     fn wait_state(&self, cx: &StepContext) -> CallWaitState {
         let now = cx.clock().now();
         if self.visit != cx.visit() {
@@ -128,23 +130,24 @@ impl CallWait {
     }
 }
 
-/// The current wait, and the number of finished waits of the visit.
+/// The current wait of a visit, and the number of waits that have already ended.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct VisitWaits {
     held: Option<CallWait>,
     visit: u64,
-    /// Number of finished waits of `visit`.
+    /// Number of waits that have already ended during the visit `visit`.
     over: u32,
-    /// Failures that this attempt has seen so far.
+    /// Number of failures that this attempt has seen so far.
     #[serde(skip)]
     met: u32,
-    /// Paid responses of this visit, and of the visit before a budget pause. A pause ends the visit and its journal.
+    /// Paid responses of this visit and of the visit before a budget pause. They are kept here because a pause ends the
+    /// visit and its journal.
     #[serde(default)]
     bought: Vec<(String, BudgetedCallResult)>,
 }
 
 impl VisitWaits {
-    /// Returns the response to this question, if it was paid for before a pause.
+    /// Returns the response to the question with this key, if the response was paid for before a budget pause.
     pub(super) fn stored_answer(&self, key: &str) -> Option<BudgetedCallResult> {
         self.bought.iter().find(|(known, _)| known == key).map(|(_, answered)| answered.clone())
     }
@@ -153,12 +156,12 @@ impl VisitWaits {
         self.bought.push((key.to_owned(), answered.clone()));
     }
 
-    /// Drops the stored responses. Called once their results are in the round.
+    /// Drops the stored responses. Called once the results of the responses are part of the round.
     pub(super) fn clear_answers(&mut self) {
         self.bought.clear();
     }
 
-    /// Continues if the visit has already waited after this failure; otherwise starts a wait.
+    /// Continues if the visit has already waited because of this failure; otherwise starts a wait.
     pub(super) fn wait_after_failure(
         &mut self,
         cx: &StepContext,
@@ -174,7 +177,7 @@ impl VisitWaits {
         Err(UnansweredCall::Waiting(self.new_wait(cx, ask, hold, until)))
     }
 
-    /// Starts a wait for a worker slot, because other calls are queueing. No request was made, so no failure is
+    /// Starts a wait for a worker slot, because other calls are already queueing. No request was sent, so no failure is
     /// counted.
     pub(super) fn wait_for_slot(
         &self,
@@ -215,14 +218,14 @@ impl Round {
         self.waits.held.as_ref()
     }
 
-    /// Restores the round from `before` and adds the wait.
+    /// Restores the round to its state `before` the step and adds the wait.
     pub fn start_call_wait(&mut self, before: Self, held: CallWait) {
         *self = before;
         self.waits.held = Some(held);
     }
 
-    /// Returns what the step should do about the current wait. Sends no request, because many runs may wait for weeks.
-    /// A short wait is announced only once the status comment may be edited again.
+    /// Returns the action that the step must take about the current wait. Sends no request, because many runs may wait
+    /// for weeks. A short wait is announced only once the status comment may be edited again.
     pub fn next_wait_action(&mut self, cx: &StepContext, status: &StatusComment) -> CallWaitAction {
         let Some(held) = self.waits.held.clone() else { return CallWaitAction::Proceed };
         let until = match held.wait_state(cx) {
@@ -242,14 +245,15 @@ impl Round {
         }
     }
 
-    /// Restores the round from `before` but keeps paid responses. Used when a cap prevents the next call.
+    /// Restores the round to its state `before` the step but keeps paid responses. Used when a cap prevents the next
+    /// call.
     pub fn reset_keeping_answers(&mut self, before: Self) {
         let bought = std::mem::take(&mut self.waits.bought);
         *self = before;
         self.waits.bought = bought;
     }
 
-    /// Records that people were told of the wait.
+    /// Records that people have been told about the wait.
     pub fn mark_wait_announced(&mut self) {
         if let Some(held) = &mut self.waits.held {
             held.shown = true;

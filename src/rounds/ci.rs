@@ -12,40 +12,40 @@ use crate::{
     types::Oid,
 };
 
-/// Maximum failing checks to describe.
+/// Maximum number of failing checks whose output is described.
 const MOST_REPORTED_CHECKS: usize = 5;
 
-/// Maximum characters of a check's output, also used for the end of its log.
+/// Maximum characters of a check's output. The same limit applies to the quoted end of the check's log.
 const CHECK_OUTPUT_CHARS: usize = 3_000;
 const LOG_CHARS: usize = 8_000;
 
-/// Maximum bytes read from the end of a log. More than is shown, because secrets are redacted before the text is
-/// shortened.
+/// Maximum bytes read from the end of a log. This is more than is shown, because secrets are redacted before the text
+/// is shortened.
 const LOG_BYTES: usize = 256 * 1024;
 
-/// Maximum characters kept of a check's name.
+/// Maximum characters of a check's name; the rest is cut off.
 const NAME_CHARS: usize = 100;
 
-/// Maximum bytes kept of all check names.
+/// Maximum total bytes of all check names.
 const NAMES_BYTES: usize = 8 * 1024;
 
 /// CI state of a commit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CiStatus {
     pub stands: CiState,
-    /// Sorted names of the pending checks; `failing` has those of the failed checks.
+    /// Sorted names of the pending checks. The names of the failed checks are in `failing`.
     pub pending: Vec<String>,
     pub failing: Vec<String>,
-    /// Failing checks that also fail on the base commit.
+    /// Names of the failing checks that also fail on the base commit.
     pub before: Vec<String>,
-    /// Whether the result of a check is unknown, or whether a check was meant to run for this repository.
+    /// Whether it is unclear how a check ended, or whether a check was meant to run for this repository at all.
     #[serde(default)]
     pub unknown: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CiState {
-    /// CI has no result: there are no checks, or none failed and at least one result is unclear.
+    /// CI has no result. Either the commit has no checks, or no check failed and at least one result is unclear.
     Nothing,
     /// Some check is still pending.
     Pending,
@@ -53,7 +53,7 @@ pub enum CiState {
     Failed,
 }
 
-/// Reads the CI state of a commit. If it failed, also reads which checks fail on the base commit.
+/// Reads the CI state of a commit. If a check failed, also reads which checks fail on the base commit.
 ///
 /// # Errors
 /// Transient GitHub errors.
@@ -97,7 +97,7 @@ fn check_names(reports: &[CiCheckReport], outcome: CiCheckOutcome) -> BTreeSet<S
         .collect()
 }
 
-/// Returns the first names that fit into [`NAMES_BYTES`].
+/// Returns the first names that together fit into [`NAMES_BYTES`].
 fn names_within_limit(names: BTreeSet<String>) -> Vec<String> {
     let mut room = NAMES_BYTES;
     let fits = |name: &String| {
@@ -114,7 +114,7 @@ fn readable_name(text: &str) -> String {
     text.trim().chars().take(NAME_CHARS).collect()
 }
 
-/// Describes the output of these failing checks. Also returns the number of logs that could not be read.
+/// Returns a description of the output of these failing checks, and the number of logs that could not be read.
 ///
 /// # Errors
 /// Transient GitHub errors.
@@ -181,7 +181,8 @@ fn to_readable(text: &str) -> String {
     secrets::redact(&out)
 }
 
-/// Skips an escape sequence after ESC: `[` up to a letter, `]` up to BEL or ST, or one character.
+/// Skips the rest of an escape sequence after ESC. A sequence that starts with `[` ends at a letter, one that starts
+/// with `]` ends at BEL or ST, and any other has one character.
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.next() {
         Some('[') => while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {},
@@ -203,7 +204,7 @@ fn keep_beginning(text: &str, most: usize) -> String {
     }
 }
 
-/// Returns the last characters of the text, starting at the start of a line.
+/// Returns the end of the text, at most `most` characters, beginning at the start of a line.
 fn keep_end(text: &str, most: usize) -> String {
     let count = text.chars().count();
     let Some((at, _)) = text.char_indices().nth(count.saturating_sub(most)).filter(|_| count > most) else {

@@ -1,7 +1,7 @@
-//! Cache of values computed from commits. Each value is computed once, one at a time per repository, and only the
-//! newest are kept.
+//! Cache of values computed from commits. Each value is computed only once. Each repository computes one value at a
+//! time, and only the newest values are kept.
 //!
-//! Every step of a run needs its commit's index, and all runs of a repository need the same one until its base commit
+//! Every step of a run needs its commit's index, and all runs of a repository need the same index until the base commit
 //! changes.
 
 use std::{
@@ -11,10 +11,10 @@ use std::{
 
 use crate::types::{Oid, RepoId};
 
-/// Number of indexes kept: enough for two busy repositories, or for one whose base commit changes.
+/// Number of indexes kept: enough for two busy repositories, or for one repository whose base commit changes.
 const INDEXES_KEPT: usize = 2;
 
-/// One value per commit, the most recently used last.
+/// Cache with one value per commit. The most recently used value is last.
 #[derive(Debug)]
 pub struct CommitCache<V> {
     kept: Mutex<VecDeque<(RepoId, Oid, Arc<V>)>>,
@@ -37,8 +37,8 @@ impl<V: Send + Sync + 'static> CommitCache<V> {
         Some(value)
     }
 
-    /// Returns the cached value, or computes it with `make`. Concurrent callers wait for the value that the first one
-    /// computes.
+    /// Returns the cached value, or computes it with `make`. Concurrent callers wait until the first caller has
+    /// computed the value.
     pub(super) async fn get_or_make<E>(
         &self,
         repo: RepoId,

@@ -1,4 +1,4 @@
-//! Calls the drafter: for a first draft with the brief, for later drafts as edits of the current document.
+//! Calls the drafter. The first draft is written from the brief; later drafts are edits of the current document.
 
 use std::collections::BTreeMap;
 
@@ -21,40 +21,40 @@ use crate::{
 
 /// All parts of the drafter's prompt except the document.
 pub struct DraftBrief<'a> {
-    /// Name of the document in a sentence, such as "low-level design".
+    /// Name of the document as used within a sentence, such as "low-level design".
     pub what: &'a str,
     /// The author's persona, such as "a software architect".
     pub author: &'a str,
     pub issue: &'a IssueSnapshot,
     pub body: &'a str,
-    /// The code excerpt to show.
+    /// Code excerpt to include in the prompt.
     pub shown: &'a ContextSections,
     /// History of earlier runs of the repository.
     pub history: &'a History,
     /// Background texts, such as answers or earlier artifacts.
     pub extras: &'a [PromptExtra],
-    /// Rules for the document's format, which its parser and validator enforce.
+    /// Rules for the document's format. The document's parser and validator enforce them.
     pub rules: &'a str,
-    /// The drafting model, `provider:model` or a configured name.
+    /// The drafting model, as `provider:model` or a configured name.
     pub spec: &'a str,
     pub reviewer: &'a str,
     /// Maximum tokens of a complete document.
     pub longest: u64,
     pub caps: &'a BudgetSettings,
-    /// Worker pool, if the model runs as a program.
+    /// Worker pool whose slots limit the call, if the model runs as a program.
     pub workers: WorkerPool,
     /// Tools that the drafter may use before it answers.
     pub looks: Option<ToolSession<'a>>,
-    /// An existing source file and one of its lines; placeholder values for scripted responses.
+    /// Path of an existing source file and one of its lines. Both are placeholder values for scripted responses.
     pub sample: Option<(&'a str, &'a str)>,
 }
 
-/// A background text about an issue: people's answers, or an artifact of an earlier stage.
+/// A text with background for an issue: people's answers, or an artifact of an earlier stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptExtra {
-    /// Our description of the text.
+    /// Heading of the text, written by us.
     pub heading: String,
-    /// The text itself; untrusted, and fenced in the prompt.
+    /// The text itself. It is untrusted input and is fenced in the prompt.
     pub text: String,
 }
 
@@ -122,8 +122,8 @@ async fn write_first_draft(
     }
 }
 
-/// Returns the document in a response, merged with the files that tools wrote. A text that is not a document, such as
-/// an error banner, is returned without them.
+/// Returns the document in a response, merged with the files that tools wrote. A response that is not a document, such
+/// as an error banner, is returned without those files.
 fn complete_document(answer: Option<String>, copy: Option<&Workspace>) -> String {
     let text = answer.as_deref().unwrap_or_default();
     match copy {
@@ -222,7 +222,7 @@ async fn revise_document(
 struct DraftQuestion<'a> {
     system: &'a str,
     prompt: &'a Prompt,
-    /// The random word in the prompt's fences.
+    /// Random word in the delimiters of the prompt's fences.
     mark: &'a str,
     schema: Option<&'a serde_json::Value>,
     looks: Option<ToolSession<'a>>,
@@ -233,17 +233,17 @@ struct DraftQuestion<'a> {
 
 /// A response of the drafter, and the prompt it answers.
 struct DraftAnswer {
-    /// Text of the response; `None` if it was unusable but tools wrote files.
+    /// Text of the response. `None` if the response was unusable but tools wrote files.
     text: Option<String>,
-    /// All models that wrote parts of the document; a pool may use several. The last one wrote the response.
+    /// All models that wrote parts of the document, because a pool may use several. The last model wrote the response.
     by: Vec<ServedModel>,
     prompt: Prompt,
-    /// The workspace with the files that tools wrote.
+    /// Workspace that contains the files written by tools.
     copy: Option<Workspace>,
 }
 
-/// Calls the drafter until there is a response, running its tool calls in between. The inner error says why the
-/// response is unusable.
+/// Calls the drafter until it gives a final response, and runs the tool calls it requests in between. The inner error
+/// says why the response is unusable.
 async fn ask_drafter(
     cx: &StepContext,
     round: &mut Round,
@@ -360,11 +360,11 @@ pub(super) fn count_unshown_files(cut: &[OmittedSegment]) -> usize {
     cut.iter().filter(|cut| cut.what == FILES).map(|cut| cut.pieces).sum()
 }
 
-/// Name of the prompt segment with the contents of repository files.
+/// Name of the prompt segment that contains the repository's files.
 const FILES: &str = "files";
 
-/// Adds the repository to the prompt as two segments: paths as facts, and file contents as background. The interfaces
-/// of files to change are cut as late as facts.
+/// Adds the repository to the prompt as two segments: paths with the weight of facts, and file contents with the weight
+/// of background. The interfaces of files to change are cut as late as facts.
 pub(super) fn with_repository(prompt: Prompt, shown: &ContextSections) -> Prompt {
     let files = PromptMaterial::pieces(FILES, FILES, MaterialWeight::Background, &shown.files)
         .with_short_forms(&shown.least);
@@ -373,8 +373,8 @@ pub(super) fn with_repository(prompt: Prompt, shown: &ContextSections) -> Prompt
         .with_material("What stands in its files", files)
 }
 
-/// Adds the history of earlier runs as material that is cut first. It is not trusted, because models wrote it about
-/// untrusted texts.
+/// Adds the history of earlier runs as material that is cut first. The history is untrusted, because models wrote it
+/// based on untrusted input.
 fn with_history(prompt: Prompt, history: &History) -> Prompt {
     let material = |name, unit, pieces: &[String]| {
         PromptMaterial::pieces(name, unit, MaterialWeight::Background, pieces)
@@ -394,7 +394,7 @@ fn with_history(prompt: Prompt, history: &History) -> Prompt {
         )
 }
 
-/// Returns the issue as material, up to [`limits::ISSUE_CHARS`].
+/// Returns the issue as prompt material, limited to [`limits::ISSUE_CHARS`].
 pub(super) fn issue_material(snapshot: &IssueSnapshot, body: &str) -> PromptMaterial {
     let text = format!("#{} {}\n\n{body}", snapshot.number, snapshot.title);
     PromptMaterial::markdown("issue", MaterialWeight::Task, &text, shorten::issue_section_rank)
@@ -425,7 +425,8 @@ fn first_prompt(round: &Round, brief: &DraftBrief<'_>, mark: &str) -> Prompt {
     with_rejection_reason(prompt, round)
 }
 
-/// Adds the reason why the last response was unusable, because the same prompt would get the same response.
+/// Adds the reason for rejecting the last response to the prompt, because an unchanged prompt would get the same
+/// response.
 fn with_rejection_reason(prompt: Prompt, round: &Round) -> Prompt {
     match &round.unusable {
         Some(why) => {
@@ -443,8 +444,8 @@ fn maintainer_material(round: &Round) -> PromptMaterial {
     )
 }
 
-/// Builds the prompt for a revision: mechanical mistakes first, then the reviewer's open findings, then a person's
-/// feedback, and sources last.
+/// Builds the prompt for a revision. The order is: mechanical mistakes, the reviewer's open findings, a person's
+/// feedback, and the sources.
 fn revise_prompt(round: &Round, brief: &DraftBrief<'_>, mark: &str, before: &str) -> Prompt {
     // Mistakes quote the document, which may quote anybody.
     let mistakes: String = round

@@ -1,4 +1,4 @@
-//! Chooses the code excerpt that the models of a run see.
+//! Chooses the code excerpt that is shown to the models of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,11 @@ pub struct CodeExcerpt {
     pub shown: Hash,
     /// Number of relevant files that did not fit into the excerpt.
     pub left_out: usize,
-    /// An existing source file and one of its lines; placeholder values for scripted responses.
+    /// Path of an existing source file and one of its lines. Both are placeholder values for scripted responses.
     pub sample: Option<(String, String)>,
 }
 
-/// Chooses the excerpt by these words and by the files to change, if those are known.
+/// Chooses the excerpt that is relevant to `words` and to `files`, the files to change if they are known already.
 pub async fn choose_code_excerpt(
     cx: &StepContext,
     base: &BaseCommit,
@@ -63,7 +63,7 @@ async fn first_nonblank_line(snapshot: &Snapshot, path: &str) -> Result<String, 
     Ok(lines.find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned())
 }
 
-/// Returns the path of a code file, for scripted responses.
+/// Returns the path of a code file, used as a placeholder value in scripted responses.
 fn sample_path(index: &Index) -> Option<String> {
     let code = index.files().iter().find(|file| file.language.is_code());
     code.or(index.files().first()).map(|file| file.path.clone())

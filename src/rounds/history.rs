@@ -11,17 +11,18 @@ use crate::{
     types::Hash,
 };
 
-/// Maximum earlier runs to compare. Each design is read completely, and the newest designs matter most.
+/// Maximum number of earlier runs considered for the history. Each run's design is read completely, and the newest
+/// designs matter most.
 const PAST_RUNS: u32 = 60;
 
-/// Maximum finding rows searched for recurring objections. A run has about ten, one for each review.
+/// Maximum number of finding rows searched for recurring objections. A run has about ten rows, one per review.
 const PAST_FINDINGS: u32 = 1500;
 
-/// Maximum earlier changes whose outcome is shown; each is limited to `LESSON_CHARS`.
+/// Maximum number of earlier changes whose outcome is shown. Each outcome is limited to `LESSON_CHARS`.
 const PAST_LESSONS: u32 = 5;
 const LESSON_CHARS: usize = 1_000;
 
-/// Selects and stores the history that matches these words.
+/// Selects the earlier runs and findings that match these words, and stores them as the run's history.
 pub async fn store_history(
     cx: &StepContext,
     base: &BaseCommit,

@@ -1,10 +1,10 @@
 //! The round: draft → fix → check → review → settle.
 //!
-//! The building block of all workflows whose product is a document: a serde struct and functions that a workflow's
-//! steps call. A workflow keeps its own steps and edges, so that all transitions are in one table.
+//! It is the building block of all workflows whose product is a document: a serde struct, and functions that a
+//! workflow's steps call. A workflow keeps its own steps and edges, so that all its transitions are in one table.
 //!
 //! Every result of a model call is a value here: a good, an unusable and a missing response each lead to an edge. Only
-//! waits (`StepError::Later`) and our own bugs (`StepError::Bug`) end an attempt.
+//! waits (`StepError::Later`) and bugs of the bot itself (`StepError::Bug`) end an attempt.
 
 mod adversarial;
 mod announcements;
@@ -73,29 +73,29 @@ use crate::{
     types::{Family, Hash, Role, Verdict},
 };
 
-/// The context of our steps.
+/// Context in which the bot's steps run.
 pub type StepContext = engine::AttemptContext<StepServices>;
 
-/// Maximum comments of one review shown to the drafter; further comments are ignored.
+/// Maximum number of comments of one review that are shown to the drafter. Further comments are ignored.
 pub const MOST_REVIEW_REMARKS: usize = 50;
 
-/// Returns the lowest role that may use this remark on a finding.
+/// Returns the lowest role that may make this kind of remark on a finding.
 pub fn role_to_settle(kind: RemarkKind, blocking: bool) -> Role {
     if kind == RemarkKind::Dismiss && blocking { Role::Maintain } else { Role::Write }
 }
 
-/// Effects of people's remarks on findings.
+/// Effects of applying people's remarks to the findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemarkEffects {
     /// Ids of findings that people insist on.
     pub insisted: Vec<String>,
-    /// Invisible parts that were removed from people's remarks.
+    /// Invisible characters that were removed from people's remarks.
     pub hidden: Vec<HiddenText>,
-    /// Remarks that are reviews of the pushed change.
+    /// Remarks that review the pushed change.
     pub reviews: Vec<RunRemark>,
 }
 
-/// Applies new remarks to the round's findings and records the findings.
+/// Applies new remarks to the round's findings and records the changed findings.
 pub async fn apply_remarks(cx: &StepContext, round: &mut Round) -> Result<RemarkEffects, StepError> {
     let remarks = cx.remarks(round.applied_remarks()).await?;
     if remarks.is_empty() {
@@ -106,44 +106,44 @@ pub async fn apply_remarks(cx: &StepContext, round: &mut Round) -> Result<Remark
     Ok(said)
 }
 
-/// Returns a state field that an earlier step must have set.
+/// Returns the value of a state field that an earlier step must have set, or an error if the field is empty.
 pub fn require_state<T>(left: &Option<T>) -> Result<&T, StepError> {
     left.as_ref().ok_or_else(|| StepError::Bug(anyhow::anyhow!("an earlier step did not set this state")))
 }
 
-/// Whether serde may skip a field because it has the default value.
+/// Whether a field has its default value, in which case serde skips it.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// State of a document between drafter, reviewer and people.
+/// State of a document on its way between drafter, reviewer and people.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Round {
-    /// Drafts requested so far. This is the loop's only counter, and only `write_draft` changes it.
+    /// Number of drafts requested so far. This is the loop's only counter, and only `write_draft` changes it.
     pub number: u32,
-    /// Maximum of `number`. A person's `/revise` raises it, so that each answer of a person allows further drafts.
+    /// Maximum of `number`. A person's `/revise` raises the maximum, so that each such answer allows further drafts.
     pub cap: u32,
-    /// Reviews requested so far, whoever wrote the documents.
+    /// Number of reviews requested so far, no matter who wrote the documents.
     pub reviews: u32,
-    /// Calls made per role or task, including failed calls.
+    /// Number of calls made per role or task, including failed calls.
     calls: BTreeMap<String, u32>,
     pub document: Option<Hash>,
-    /// Model that wrote the document last; `None` for a person.
+    /// Model that wrote the current version of the document. `None` if a person wrote it.
     pub drafter: Option<ServedModel>,
-    /// Whether a part of the document was written by a model that its response did not identify.
+    /// Whether a part of the document was written by an unidentified model: its response did not name a known model.
     #[serde(default, skip_serializing_if = "is_default")]
     unattested: bool,
     /// Mistakes found by the mechanical checks. They come first in the drafter's prompt.
     pub mistakes: Vec<DocumentMistake>,
     /// The reviewer's findings over all rounds, with their status.
     pub findings: FindingLedger,
-    /// The review of `document`; `None` once the document has changed.
+    /// Review of the current `document`. `None` if the document has not been reviewed since its last change.
     pub review: Option<ReviewOutcome>,
     /// Number of repository files that were cut from the last prompt.
     #[serde(default)]
     pub unshown: usize,
-    /// The version reviewed last since a person's last answer. The next review is limited to the changes since that
-    /// version.
+    /// Last version that was reviewed since a person's last answer. The next review is limited to the changes since
+    /// that version.
     #[serde(default)]
     compared: Option<Hash>,
     /// A person's feedback that no draft has addressed yet.
@@ -151,7 +151,7 @@ pub struct Round {
     /// Reason why the drafter's last response was unusable, without quoting the model.
     #[serde(default, skip_serializing_if = "is_default")]
     unusable: Option<String>,
-    /// Number of the run's remarks applied so far.
+    /// Number of the run's remarks that have been applied so far.
     #[serde(default, skip_serializing_if = "is_default")]
     heard: u64,
     /// Whether a person dismissed a finding since the last review was requested.
@@ -159,23 +159,24 @@ pub struct Round {
     dismissed: bool,
     /// One record per round, shown to people.
     pub history: Vec<RoundRecord>,
-    /// The reviewed version with the fewest open objections, so that a loop does not end with a worse one.
+    /// Reviewed version with the fewest open objections. It is kept so that a loop does not end with a worse version.
     best: Option<BestVersion>,
-    /// Families that drafted in this run, or since a person replaced the document.
+    /// Families of the models that drafted in this run. If a person replaced the document, only drafts after that
+    /// count.
     #[serde(default)]
     authors: Vec<Family>,
-    /// Mistakes of the previous draft, to distinguish unchanged mistakes from new ones.
+    /// Mistakes of the previous draft. They are used to tell repeated mistakes from new ones.
     mistakes_before: Vec<String>,
-    /// Names that the checks reported as wrong in this run.
+    /// Names that the checks have already reported as wrong in this run.
     #[serde(default)]
     named: BTreeSet<String>,
-    /// The current wait for a model, and the waits of this visit.
+    /// Current wait for a model, and the earlier waits of this visit.
     #[serde(default)]
     waits: call_waits::VisitWaits,
-    /// Tool calls of the models.
+    /// Number of tool calls made by the models.
     #[serde(default, skip_serializing_if = "is_default")]
     looked: ToolCallCounts,
-    /// Number of times in a row that the same mistakes came back.
+    /// Number of consecutive drafts that repeated the same mistakes.
     strikes: u32,
 }
 
@@ -185,13 +186,13 @@ pub struct RoundRecord {
     pub round: u32,
     /// Document of the round; `None` if the round produced no document.
     pub document: Option<Hash>,
-    /// The verdict; `None` if the draft did not reach review.
+    /// Verdict of the review. `None` if the draft did not reach review.
     pub verdict: Option<Verdict>,
-    /// The reviewer's reason; without a verdict, our explanation.
+    /// Reason given by the reviewer. Without a verdict, our explanation.
     pub why: String,
-    /// Number of findings or mistakes still open.
+    /// Number of findings or mistakes that are still open.
     pub open: usize,
-    /// Model that wrote the document; `None` if a person did, or before the first draft.
+    /// Model that wrote the document. `None` if a person wrote it, or if no draft exists yet.
     pub drafter: Option<ServedModel>,
     /// Model that reviewed the document; `None` if it was not reviewed.
     pub reviewer: Option<ServedModel>,
@@ -204,7 +205,7 @@ struct BestVersion {
     drafter: Option<ServedModel>,
     #[serde(default, skip_serializing_if = "is_default")]
     unattested: bool,
-    /// The findings when the version was reviewed.
+    /// Findings as they were when the version was reviewed.
     findings: FindingLedger,
     open: usize,
 }
@@ -212,13 +213,13 @@ struct BestVersion {
 /// Next step of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundDecision {
-    /// There are no objections; continue.
+    /// No objections are left, so the workflow continues.
     Pass,
-    /// Send the document back to the drafter.
+    /// The document goes back to the drafter.
     Redraft,
-    /// Review the same bytes again, because people dismissed all findings that had to be resolved.
+    /// The same bytes are reviewed again, because people dismissed all findings that had to be resolved.
     ReviewAgain,
-    /// The loop stops; a person decides.
+    /// The loop stops, and a person decides how to continue.
     Stop(LoopStopReason),
 }
 
@@ -239,12 +240,12 @@ impl Round {
         Self { cap, ..Self::default() }
     }
 
-    /// Whether the verdict is missing and another review of the same version may give one.
+    /// Whether the loop stopped without a verdict and another review of the same version may give one.
     pub fn can_review_again(&self) -> bool {
         self.review.as_ref().is_some_and(ReviewOutcome::can_be_retried)
     }
 
-    /// Sets a new version of the document; a review of the old one no longer applies.
+    /// Sets a new version of the document and discards the review of the old version.
     pub fn replace_document(&mut self, document: Hash) {
         if self.document != Some(document) {
             self.document = Some(document);
@@ -260,13 +261,14 @@ impl Round {
         self.drafter = Some(by);
     }
 
-    /// Whether a model that its response did not identify wrote a part of the current version. If so, no review of the
-    /// version is accepted.
+    /// Whether an unidentified model wrote a part of the current version: its response did not name a known model. If
+    /// so, no review of the version is accepted.
     pub fn is_unattested(&self) -> bool {
         self.unattested || matches!(self.drafter, Some(ServedModel { family: None, .. }))
     }
 
-    /// Families of all models that wrote parts of the document; empty for a maintainer's own version.
+    /// Returns the families of all models that wrote parts of the document. The list is empty for a maintainer's own
+    /// version.
     fn author_families(&self) -> Vec<Family> {
         let Some(drafter) = &self.drafter else { return Vec::new() };
         self.authors.iter().chain(&drafter.family).cloned().collect()
@@ -283,8 +285,8 @@ impl Round {
         self.best = None;
     }
 
-    /// Starts the rounds of the next document and allows this many drafts. Review state is reset; authors are kept,
-    /// because their text may be in this document, too.
+    /// Starts the rounds of the next document with `drafts` as the maximum number of drafts. Resets the review state
+    /// but keeps the authors, because their text may also be in this document.
     pub fn start_next_document(&mut self, drafts: u32) {
         let before = std::mem::take(self);
         *self = Self {
@@ -303,26 +305,26 @@ impl Round {
         };
     }
 
-    /// Forgets the best version, so that it cannot replace the next document.
+    /// Forgets the best version, so that this version cannot replace the next document.
     pub fn forget_best_version(&mut self) {
         self.best = None;
     }
 
-    /// Sends the document back with a person's feedback and allows `more` drafts.
+    /// Sends the document back to the drafter with a person's feedback, and allows `more` further drafts.
     pub fn send_back(&mut self, words: &str, more: u32) {
         self.feedback = Some(words.to_owned());
         self.compared = None;
         self.allow_more_drafts(more);
     }
 
-    /// Allows `more` drafts after a person's answer.
+    /// Allows `more` further drafts after a person's answer.
     pub fn allow_more_drafts(&mut self, more: u32) {
         self.cap = self.number + more.max(1);
         self.strikes = 0;
     }
 
-    /// Applies people's remarks on findings. A remark is ignored if its author may not settle the finding in its
-    /// current severity.
+    /// Applies people's remarks on findings. A remark is ignored if its author's role does not allow it for the
+    /// finding's current severity.
     fn apply_remarks(&mut self, remarks: &[RunRemark]) -> RemarkEffects {
         let mut said = RemarkEffects::default();
         for remark in remarks {
@@ -357,18 +359,18 @@ impl Round {
         said
     }
 
-    /// Number of the run's remarks applied so far.
+    /// Returns the number of the run's remarks that have been applied so far.
     pub fn applied_remarks(&self) -> u64 {
         self.heard
     }
 
-    /// Tool calls of the models so far.
+    /// Returns the counts of tool calls that the models have made so far.
     pub fn tool_calls(&self) -> ToolCallCounts {
         self.looked
     }
 
     /// Whether people dismissed all findings that the review requires to be resolved. A dismissal does not change the
-    /// verdict, so the same bytes are reviewed again without another draft.
+    /// verdict, so the same bytes must be reviewed again without another draft.
     pub fn needs_another_review(&self) -> bool {
         let refused = |review: &ReviewOutcome| matches!(review.verdict, Verdict::Revise | Verdict::Blocked);
         self.dismissed
@@ -378,7 +380,8 @@ impl Round {
             && !self.findings.open().any(Finding::must_be_resolved)
     }
 
-    /// Settles the mechanical checks: continue, or send all mistakes to the drafter at once.
+    /// Decides the next step after the mechanical checks. Without errors, the workflow continues. Otherwise all
+    /// mistakes are sent to the drafter at once, or the loop stops.
     pub fn settle_checks(&mut self, mut mistakes: Vec<DocumentMistake>) -> RoundDecision {
         self.downgrade_name_mistakes(&mut mistakes);
         let open = mistakes.iter().filter(|m| m.is_error()).count();
@@ -399,8 +402,8 @@ impl Round {
     }
 
     /// Downgrades mistakes about names to warnings. A missing name may be a false positive that no draft can fix, so
-    /// each name is an error only once per run. After that, and for a person's version or the last allowed draft, the
-    /// reviewer judges it.
+    /// each name is an error only once per run. In a person's version and in the last allowed draft, all such mistakes
+    /// are warnings. The reviewer judges the warnings.
     fn downgrade_name_mistakes(&mut self, mistakes: &mut [DocumentMistake]) {
         let all = self.drafter.is_none() || self.number >= self.cap;
         let left =
@@ -409,13 +412,14 @@ impl Round {
         self.named.extend(mistakes.iter().filter_map(|m| m.about.clone()));
     }
 
-    /// Settles failed adversarial tests: sends the document back to the drafter, if another draft is allowed. Otherwise
-    /// the reviewer judges the replies.
+    /// Decides the next step after failed adversarial tests: sends the document back to the drafter if another draft is
+    /// allowed. Otherwise the reviewer judges the replies.
     pub fn settle_adversarial_tests(&self) -> RoundDecision {
         self.redraft_or_stop()
     }
 
-    /// Settles an unusable response of the drafter.
+    /// Decides the next step after an unusable response of the drafter: another draft, or a stop if the response failed
+    /// for the same reason as the previous one.
     pub fn settle_unusable(&mut self, why: &str) -> RoundDecision {
         // An unusable draft is not a document, so the record must not name the previous one.
         self.history.push(RoundRecord {
@@ -431,7 +435,8 @@ impl Round {
         }
     }
 
-    /// Settles a review: continue, send the document back to the drafter, or stop because another round is pointless.
+    /// Decides the next step after a review: continue, send the document back to the drafter, or stop because another
+    /// round is pointless.
     pub fn settle_review(&mut self, reviewed: ReviewOutcome) -> RoundDecision {
         self.mistakes_before.clear();
         self.strikes = 0;

@@ -1,6 +1,6 @@
-//! Paid model calls with ledger rows. The row is written before the call and settled with the attempt's next write,
-//! normally together with the response. A journalled response is never paid for again. The maximum cost is reserved
-//! before the call, and a call that exceeds a cap is not made.
+//! Paid model calls with ledger rows. A row is written before the call. The row is settled together with the attempt's
+//! next write, normally the response. A journalled response is never paid for again. The maximum cost is reserved
+//! before the call, and a call that would exceed a cap is not made.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,25 +24,25 @@ use crate::{
     types::{Family, Hash, IssueNo, MicroUsd, Timestamp, WorkerPool},
 };
 
-/// Maximum bytes kept of a model's thoughts.
+/// Maximum bytes stored of a model's thoughts.
 const THOUGHT_BYTES: usize = 64 * 1024;
 
-/// Model name recorded if the response names no model.
+/// Model name that is recorded if the response names no model.
 const UNATTESTED: &str = "unattested";
 
-/// The model that a response names as its author.
+/// Model that wrote a response, according to the response itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedModel {
-    /// Model name from the response, or "unattested".
+    /// Model name given in the response, or "unattested" if the response names none.
     pub model: String,
-    /// Family of the model; `None` if the response names no model or an unknown one.
+    /// Family of the model. `None` if the response names no model or an unknown one.
     pub family: Option<Family>,
-    /// The requested model, if the operator accepts this one in its place.
+    /// The requested model, if this model answered in its place and the operator accepts that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place_of: Option<ReplacedModel>,
 }
 
-/// The requested model, if another model was accepted in its place.
+/// The requested model, in whose place another model was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedModel {
     pub asked: String,
@@ -51,12 +51,12 @@ pub struct ReplacedModel {
 }
 
 impl ServedModel {
-    /// Returns the model name in the response, whether we know the model or not.
+    /// Returns the model name given in the response, even if the model is not in our model table.
     pub fn model_name(&self) -> Option<&str> {
         Some(self.model.as_str()).filter(|name| *name != UNATTESTED)
     }
 
-    /// The model's name, if the response names a known model.
+    /// Returns the model's name if the response names a known model, otherwise `None`.
     pub(super) fn attested_model(&self) -> Option<String> {
         self.family.as_ref().map(|_| self.model.clone())
     }
@@ -71,31 +71,31 @@ impl ServedModel {
     }
 }
 
-/// A call to be made within the budget.
+/// A call that is to be made if the budget allows it.
 pub(super) struct BudgetedCall<'a> {
     pub role: CallRole,
     /// Task of the call; `None` for the role's usual task. Calls with a task are counted separately.
     pub task: Option<&'static str>,
-    /// `provider:model`, or a configured name for a model or pool.
+    /// Model to call: `provider:model`, or a configured name of a model or pool.
     pub spec: &'a str,
     pub system: &'a str,
     pub prompt: &'a Prompt,
     pub schema: Option<&'a serde_json::Value>,
-    /// Tools offered, as in [`ModelCall::tools`]; never together with a schema.
+    /// Tools offered to the model, as in [`ModelCall::tools`]. Never set together with a schema.
     pub tools: Option<&'a serde_json::Value>,
-    /// Families that must not answer.
+    /// Model families that must not answer.
     pub not_families: &'a [Family],
-    /// Worker pool, if the model runs as a program.
+    /// Worker pool whose slots limit the call, if the model runs as a program.
     pub workers: WorkerPool,
     pub facts: BTreeMap<String, String>,
     pub caps: &'a BudgetSettings,
     /// Maximum tokens of the response.
     pub longest: u64,
-    /// Timeout of the call; `None` for the model's usual one.
+    /// Timeout of the call. `None` for the model's usual timeout.
     pub deadline: Option<Duration>,
-    /// Calls per role in this run, including retries.
+    /// Number of calls per role in this run, including retries.
     pub calls: &'a mut BTreeMap<String, u32>,
-    /// Waits of this visit so far.
+    /// Waits of the current visit so far.
     pub waits: &'a mut VisitWaits,
 }
 
@@ -129,15 +129,16 @@ impl<'a> BudgetedCall<'a> {
     }
 }
 
-/// A response or failure. The text is stored by hash, because the journal contains no documents.
+/// Response or failure of a call. The response's text is stored separately and referenced by its hash, because the
+/// journal contains no documents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BudgetedCallResult {
     pub served: ServedModel,
-    /// Id of the requested model. For a pool, the model that it chose.
+    /// Id of the requested model. If a pool was requested, id of the model that the pool chose.
     #[serde(default)]
     pub asked: String,
     pub prompt: Hash,
-    /// Segments cut from the prompt.
+    /// Segments that were cut from the prompt, with the extent of each cut.
     #[serde(default)]
     pub cut: Vec<OmittedSegment>,
     pub outcome: Result<AnswerText, CallFailure>,
@@ -148,18 +149,18 @@ pub(super) struct AnswerText {
     pub text: Hash,
 }
 
-/// Results of an attempt that are not in its journal entry.
+/// Facts about an attempt that are not recorded in its journal entry.
 #[derive(Default)]
 struct AnswerAttemptFlags {
     capped: Option<BudgetShortfall>,
-    /// The call was not made, because other calls wait for a slot.
+    /// Whether the call was not made because other calls are waiting for a slot.
     crowded: bool,
     /// Whether budget was reserved for the call.
     held: bool,
 }
 
 impl BudgetedCall<'_> {
-    /// Returns the number of the next call of this role.
+    /// Increments the role's call counter and returns the number of the next call.
     fn next_call_number(&mut self) -> u32 {
         let name = self.task.map_or(self.role.to_string(), str::to_owned);
         let calls = self.calls.entry(name).or_default();
@@ -168,8 +169,8 @@ impl BudgetedCall<'_> {
     }
 }
 
-/// Makes one call with retries. If the model cannot be called now, returns [`UnansweredCall::Waiting`]. Every other
-/// failure is part of the result.
+/// Makes one call, with retries. If the model cannot be called now, returns [`UnansweredCall::Waiting`]. All other
+/// failures of the call are part of the result.
 pub(super) async fn call_model(
     cx: &StepContext,
     key: &str,
@@ -232,13 +233,13 @@ async fn call_with_retries(
     }
 }
 
-/// One of several attempts at a response.
+/// One of several attempts to get a response to a question.
 #[derive(Clone, Copy)]
 struct AnswerAttempt<'a> {
     key: &'a str,
-    /// The failure of the previous attempt.
+    /// Failure of the previous attempt, if any.
     last: Option<&'a CallFailure>,
-    /// Assumed bytes per token, used to estimate the prompt's size.
+    /// Assumed bytes per token, with which the prompt's size is estimated.
     bytes_a_token: u64,
 }
 
@@ -350,7 +351,8 @@ async fn attempt_call(
     })
 }
 
-/// Records a call whose response is lost. It may have been billed, so its row stays in the ledger, marked as lost.
+/// Records a call whose response is lost. The call may have been billed, so its row stays in the ledger and is marked
+/// as lost.
 async fn record_lost_call(cx: &StepContext, key: &str, before: CallRow) -> Result<(), StepError> {
     cx.record_later(&format!("{key}~lost-{}", cx.clock().now().0), LedgerRecord::Call(before.mark_lost()))
         .await
@@ -383,8 +385,8 @@ async fn build_call(
 }
 
 /// Settles the ledger rows of a call. Each request has its own row, because each may have cost something. The rows are
-/// written together with the next write, so no response is stored with an unsettled row. If that write fails, the row
-/// may be settled without a stored response, and the step is retried.
+/// written together with the next write, so that no response is ever stored with an unsettled row. If that write fails,
+/// the row may be settled without a stored response; in that case, the step is retried.
 async fn settle_call_rows<'a>(
     cx: &StepContext,
     key: &str,
@@ -408,7 +410,7 @@ async fn settle_call_rows<'a>(
     Ok(usage)
 }
 
-/// Returns the row of a cancelled call, with its likely cost within the reservation.
+/// Returns the row of a cancelled call. Its cost is the likely cost, limited to the reservation.
 fn stopped_call_row(row: CallRow, stopped: &CallError) -> CallRow {
     let legs = stopped.earlier_attempts.iter().map(|leg| &leg.usage).chain([&*stopped.usage]);
     let billed = legs.filter(|usage| usage.billed);
@@ -419,19 +421,19 @@ fn stopped_call_row(row: CallRow, stopped: &CallError) -> CallRow {
     CallRow { likely_microusd, attempts: stopped.usage.attempts.max(1), ..row.mark_lost() }
 }
 
-/// A request of a call, and its error.
+/// Usage of one request of a call, and the request's error if it failed.
 type RequestUsage<'a> = (&'a Usage, Option<&'a CallErrorKind>);
 
-/// Splits the reservation among a call's requests. Known costs are subtracted. The first request with an unknown cost
-/// keeps the remainder, which covers all requests with unknown cost.
+/// Splits the reservation among a call's requests. Known costs are subtracted first. The first request with an unknown
+/// cost keeps the remainder, on behalf of all requests with an unknown cost.
 fn split_reservation(held: Option<u64>, legs: &[RequestUsage<'_>]) -> Vec<Option<u64>> {
     let billed = legs.iter().filter(|(usage, _)| usage.billed).filter_map(|(usage, _)| usage.cost_microusd);
     let mut rest = Some(held.unwrap_or(0).saturating_sub(billed.sum())).filter(|rest| *rest > 0);
     legs.iter().map(|(usage, _)| if usage.may_cost_more() { rest.take() } else { None }).collect()
 }
 
-/// Whether the call failed because its budget excluded paid routes. Returns `false` if a free route will be retried
-/// anyway: the call then waits for that route.
+/// Whether the call failed because its budget excluded paid routes. Returns `false` if a free route is due for a retry,
+/// because the call then waits for that route.
 fn is_blocked_by_budget(result: &Result<ModelReply, CallError>) -> bool {
     let Err(error) = result else { return false };
     let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
@@ -450,17 +452,18 @@ fn missing_price_message(spec: &str) -> String {
     )
 }
 
-/// Error that makes `once` write no journal entry, for a call that was not made. The caller handles it.
+/// Returns the error with which a call that was not made leaves `once`, so that no journal entry is written. The caller
+/// handles the error.
 fn call_not_made(why: &str) -> StepError {
     StepError::Later { why: why.to_owned(), after: Duration::ZERO }
 }
 
-/// Whether the call may have been sent although the journal has no result.
+/// Whether the call may have been sent although the journal contains no result.
 fn was_sent(row: &CallRow) -> bool {
     matches!(row.status, CallStatus::Reserved | CallStatus::Lost) || row.attempts > 0
 }
 
-/// Stores the model's thoughts, for later inspection of the run.
+/// Stores the model's thoughts, so that people can inspect them later.
 async fn record_thoughts(cx: &StepContext, key: &str, thoughts: &str) -> Result<(), StepError> {
     if thoughts.trim().is_empty() {
         return Ok(());

@@ -14,16 +14,16 @@ use crate::{
     limits,
 };
 
-/// Maximum `go.mod` files read.
+/// Maximum number of `go.mod` files read.
 const MODULE_FILES: usize = 60;
 
-/// Maximum number and bytes of files that are read for their names although they are not in the index: generated code,
+/// Maximum number of files that are read for their names although they are not in the index, such as generated code and
 /// vendored libraries.
 const UNREAD_FILES: usize = 2_000;
 const UNREAD_BYTES: u64 = 16_777_216;
 
-/// Runs `judge` on the names in the code. This takes about a second on a large repository, so it runs on a blocking
-/// thread. A cancelled run does not wait for it.
+/// Runs `judge` on the names in the code. This takes about a second on a large repository, so `judge` runs on a
+/// blocking thread. A cancelled run does not wait for it.
 pub async fn check_code_names(
     cx: &StepContext,
     base: &BaseCommit,
@@ -56,8 +56,8 @@ pub async fn check_code_names(
     }
 }
 
-/// Reads files of the base commit by path and redacts them. Leaves out files that models may not see, and files beyond
-/// the byte limit.
+/// Reads files of the base commit by path and redacts secrets in them. Leaves out files that models may not see, and
+/// files beyond the byte limit.
 pub async fn read_shown_files(
     cx: &StepContext,
     base: &BaseCommit,
@@ -68,7 +68,7 @@ pub async fn read_shown_files(
     Ok(read_raw_files(cx, base, paths).await?.into_iter().map(shown).collect())
 }
 
-/// Like [`read_shown_files`], but without redaction.
+/// Reads files of the base commit by path, like [`read_shown_files`], but without redacting secrets.
 pub async fn read_raw_files(
     cx: &StepContext,
     base: &BaseCommit,

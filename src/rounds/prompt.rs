@@ -1,9 +1,10 @@
 //! Builds a prompt from typed segments and fits it into the model's context window.
 //!
-//! Our own words are never cut. All other text is material, placed between fences that it cannot forge. If the prompt
-//! is too long, material is cut by weight, with a note next to it. Documents are cut by sections, files completely or
-//! down to their interfaces, other material at its end. The caller records the cuts with the call. Pure: the same
-//! segments, mark and size limit give the same prompt.
+//! Trusted instructions are never cut. All other text is material, placed between fences that the material cannot
+//! forge. If the prompt is too long, material is cut in the order of its weight, with a note at each cut. Documents are
+//! cut by sections. Files are removed completely or reduced to their interfaces. Other material is cut at its end. The
+//! caller records the cuts with the call. The module is pure: the same segments, mark and size limit give the same
+//! prompt.
 
 use std::borrow::Cow;
 
@@ -12,22 +13,22 @@ use crate::{
     engine::OmittedSegment,
 };
 
-/// Weight of a segment. Segments of the first weight are cut first.
+/// Weight of a segment, in the order of cutting: segments of the first weight are cut first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MaterialWeight {
-    /// Contents of files.
+    /// Contents of repository files.
     Background,
-    /// Results of the model's own tool calls; the oldest are cut first.
+    /// Results of the model's own tool calls. The oldest results are cut first.
     ToolResults,
     Task,
     Comments,
-    /// Facts found by code: paths, mistakes.
+    /// Facts that our code found, such as paths and mistakes.
     Facts,
-    /// Material that is useless if incomplete, such as a document to review or edit. Never cut.
+    /// Material that is useless if incomplete, such as a document to review or edit. It is never cut.
     Uncut,
 }
 
-/// Weights in the order in which they are cut.
+/// Weights that may be cut, in the order of cutting.
 const CUTTABLE: [MaterialWeight; 5] = [
     MaterialWeight::Background,
     MaterialWeight::ToolResults,
@@ -36,36 +37,36 @@ const CUTTABLE: [MaterialWeight; 5] = [
     MaterialWeight::Facts,
 ];
 
-/// Upper bound for the size of a note about a cut. Shorter material is not cut, because the note would be as long.
+/// Maximum bytes of the note about a cut. Material of at most this size is not cut, because the note would be as long.
 const NOTE_BYTES: usize = 160;
 
-/// Maximum bytes of a line that is kept in one piece; longer lines may be cut in the middle.
+/// Maximum bytes of a line that is always kept in one piece. Longer lines may be cut in the middle.
 const LINE_BYTES: usize = 1000;
 
-/// Untrusted text, or our text that quotes untrusted text.
+/// Untrusted text, or text of ours that quotes untrusted text.
 #[derive(Debug, Clone)]
 pub(super) struct PromptMaterial {
-    /// Our one-word name for the material, which is part of its fences.
+    /// One-word name that we give the material. The name is part of the material's fences.
     name: &'static str,
     weight: MaterialWeight,
     body: MaterialBody,
-    /// Maximum bytes shown, even if the prompt has space for more.
+    /// Maximum bytes of the material in the prompt, even if there is space for more.
     most: usize,
 }
 
-/// Body of a material, divided into the units between which it may be cut.
+/// Body of a material, divided into units. Cuts are made only between units.
 #[derive(Debug, Clone)]
 enum MaterialBody {
     Lines(Vec<String>),
-    /// Independent pieces, the most important first.
+    /// Independent pieces, most important first.
     Pieces {
         pieces: Vec<String>,
-        /// Shorter forms of the first pieces; cut as late as facts.
+        /// Shorter forms of the first pieces. They are cut as late as facts.
         least: Vec<String>,
-        /// Name of the unit, for the note about a cut.
+        /// Name of one piece, such as a file, used in the note about a cut.
         unit: &'static str,
     },
-    /// A document whose sections have ranks.
+    /// A Markdown document whose sections are ranked by importance.
     Markdown {
         text: String,
         rank: fn(&str) -> Option<SectionRank>,
@@ -73,13 +74,13 @@ enum MaterialBody {
 }
 
 impl PromptMaterial {
-    /// Creates material that is cut at line ends.
+    /// Creates material that may be cut after any line.
     pub(super) fn text(name: &'static str, weight: MaterialWeight, text: &str) -> Self {
         let pieces = text.trim_end().split_inclusive('\n').flat_map(split_line).collect();
         Self { name, weight, body: MaterialBody::Lines(pieces), most: usize::MAX }
     }
 
-    /// Creates material that is cut by sections.
+    /// Creates material that is cut by removing whole sections.
     pub(super) fn markdown(
         name: &'static str,
         weight: MaterialWeight,
@@ -90,7 +91,7 @@ impl PromptMaterial {
         Self { name, weight, body: MaterialBody::Markdown { text, rank }, most: usize::MAX }
     }
 
-    /// Creates material that is cut between pieces; each piece is shown completely or not at all.
+    /// Creates material that is cut between pieces. Each piece is shown completely or not at all.
     pub(super) fn pieces(
         name: &'static str,
         unit: &'static str,
@@ -101,7 +102,8 @@ impl PromptMaterial {
         Self { name, weight, body, most: usize::MAX }
     }
 
-    /// Sets shorter forms of the first pieces, shown before a piece is left out.
+    /// Sets shorter forms for the first pieces. If the material is too long, the shorter forms are tried before any
+    /// piece is left out.
     pub(super) fn with_short_forms(mut self, shorter: &[String]) -> Self {
         if let MaterialBody::Pieces { least, .. } = &mut self.body {
             *least = shorter.to_vec();
@@ -128,7 +130,8 @@ impl PromptMaterial {
         }
     }
 
-    /// Returns the minimum size of the material when this weight is cut; `None` if this weight does not affect it.
+    /// Returns the size to which the material may be cut when segments of this weight are cut. `None` if the material
+    /// is not affected by that weight.
     fn minimum_bytes(&self, weight: MaterialWeight) -> Option<usize> {
         let least = match &self.body {
             MaterialBody::Pieces { least, .. } => least.iter().map(String::len).sum(),
@@ -166,7 +169,7 @@ impl PromptMaterial {
         }
     }
 
-    /// Returns the name of the unit, for the note about a cut.
+    /// Returns the name of one unit of the material, used in the note about a cut.
     fn unit(&self) -> &'static str {
         match &self.body {
             MaterialBody::Pieces { unit, .. } => unit,
@@ -175,8 +178,8 @@ impl PromptMaterial {
     }
 }
 
-/// Fits the short forms first, then replaces them by complete pieces. A piece that does not fit is skipped, so that
-/// later pieces may fit.
+/// Fits the short forms first, and then replaces them by complete pieces as far as space allows. A piece that does not
+/// fit is skipped, because later pieces may still fit.
 fn fit_pieces(pieces: &[String], least: &[String], bytes: usize) -> FittedMaterial {
     let mut shown = vec![""; pieces.len()];
     let mut room = bytes;
@@ -199,7 +202,7 @@ fn fit_pieces(pieces: &[String], least: &[String], bytes: usize) -> FittedMateri
 #[derive(Debug, Clone, Default)]
 struct FittedMaterial {
     text: String,
-    /// Number of pieces and bytes left out.
+    /// Number of pieces and number of bytes that were left out.
     missing: (usize, usize),
 }
 
@@ -211,7 +214,7 @@ fn byte_offset(text: &str, chars: usize) -> usize {
 /// A segment of a prompt.
 #[derive(Debug, Clone)]
 enum PromptPart {
-    /// Our own words, which are never cut.
+    /// Trusted instructions, which are never cut.
     Instructions(String),
     Material {
         heading: Cow<'static, str>,
@@ -219,19 +222,19 @@ enum PromptPart {
     },
 }
 
-/// A prompt under construction; parts are in reading order.
+/// A prompt under construction. Its parts are in reading order.
 #[derive(Debug, Clone)]
 pub(super) struct Prompt {
     mark: String,
     parts: Vec<PromptPart>,
 }
 
-/// A prompt ready to send.
+/// A prompt that is ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AssembledPrompt {
     pub text: String,
     pub cut: Vec<OmittedSegment>,
-    /// Whether the prompt fits into its size limit. False if it is too long even after all cuts.
+    /// Whether the prompt fits into its size limit. If `false`, the prompt is too long even after all possible cuts.
     pub fits: bool,
 }
 
@@ -240,13 +243,14 @@ impl Prompt {
         &self.mark
     }
 
-    /// Creates an empty prompt. `mark` is a random word, drawn after all fenced material was written.
+    /// Creates an empty prompt. `mark` is a random word for the fences. It is drawn after all fenced material was
+    /// written, so that no material can contain it.
     pub(super) fn new(mark: &str) -> Self {
         assert!(!mark.is_empty() && mark.bytes().all(|b| b.is_ascii_alphanumeric()), "{mark} marks nothing");
         Self { mark: mark.to_owned(), parts: Vec::new() }
     }
 
-    /// Adds our own words; `text` must not quote anybody.
+    /// Adds trusted instructions. `text` must not contain text from users or models.
     pub(super) fn with_instructions(mut self, text: impl Into<String>) -> Self {
         self.parts.push(PromptPart::Instructions(text.into()));
         self
@@ -256,7 +260,7 @@ impl Prompt {
         self.with_instructions(format!("## {heading}\n\n{}", text.trim_end()))
     }
 
-    /// Adds material with a heading; blank material adds nothing.
+    /// Adds material with a heading. Blank material is not added.
     pub(super) fn with_material(
         mut self,
         heading: impl Into<Cow<'static, str>>,
@@ -268,14 +272,14 @@ impl Prompt {
         self
     }
 
-    /// Adds the tool results of another prompt.
+    /// Adds the tool results that are part of another prompt.
     pub(super) fn with_tool_results_of(mut self, other: &Self) -> Self {
         let found = |part: &&PromptPart| matches!(part, PromptPart::Material { material, .. } if material.weight == MaterialWeight::ToolResults);
         self.parts.extend(other.parts.iter().filter(found).cloned());
         self
     }
 
-    /// Builds the prompt. If it exceeds `room` bytes, cuts material.
+    /// Builds the prompt. If the prompt exceeds `room` bytes, cuts material.
     pub(super) fn assemble(&self, room: usize) -> AssembledPrompt {
         let mut kept: Vec<FittedMaterial> = self.parts.iter().map(PromptPart::initial_text).collect();
         let mut text = self.render(&kept);
@@ -313,7 +317,7 @@ impl Prompt {
 }
 
 impl PromptPart {
-    /// Returns the material limited only by its own maximum, before the prompt is cut.
+    /// Returns the material cut only to its own maximum, before any cut for the whole prompt.
     fn initial_text(&self) -> FittedMaterial {
         match self {
             Self::Instructions(_) => FittedMaterial::default(),
@@ -341,7 +345,7 @@ impl PromptPart {
 }
 
 impl PromptMaterial {
-    /// Returns the record of the missing pieces; `None` if nothing is missing.
+    /// Returns the record of the pieces that were left out; `None` if nothing was left out.
     fn cut_record(&self, kept: &FittedMaterial) -> Option<OmittedSegment> {
         let (pieces, bytes) = kept.missing;
         (pieces > 0).then(|| OmittedSegment { what: self.name.to_owned(), pieces, bytes })
@@ -532,7 +536,7 @@ mod tests {
         assert!(cut.text.contains("ä 11\n<<<end of issue"), "{}", cut.text);
     }
 
-    /// Material consists of random texts that contain parts of a fence, including the mark.
+    /// Builds material from random texts that contain parts of a fence, including the mark.
     #[test]
     fn prompt_material_cannot_close_or_imitate_its_fence() {
         let words = [

@@ -1,20 +1,20 @@
 //! Checks the state on GitHub before each stage, and maps GitHub errors to step errors.
 //!
-//! Webhooks are hints and some are lost. So the issue and its pull request are read again before each stage. A state
-//! that a webhook would have reported as a reason to stop ends the run here as well.
+//! Webhooks are only hints, and some are lost. So the issue and its pull request are read again before each stage. If a
+//! webhook about their state would have stopped the run, the check stops the run as well.
 //!
 //! Each attempt checks again and nothing is journalled, because the previous attempt may be days old. This is correct
 //! as long as these rules hold:
 //!
-//! - A check changes nothing, here or on GitHub, so it may be repeated and may give another result. The stop label is
-//!   removed only by the halt visit, after the end is on disk. If the check removed the label and its response were
-//!   lost, the next check would not see the label.
-//! - A check that lets the run continue leaves nothing that a later attempt would need: none of its values goes into
-//!   the state, a prompt or an effect.
-//! - A check that stops the run comes before the first effect of an attempt, where a person's `/stop` takes effect as
-//!   well. Effects of an earlier attempt are safe: the halt visit looks for the status comment before it writes one,
-//!   and accepts labels, branch and pull request as it finds them. A publication that has started is completed: if the
-//!   approved commit exists, the halt visit finishes the publication and the run is done.
+//! - A check changes nothing, neither on this server nor on GitHub, so it may be repeated and may then give another
+//!   result. Only the halt visit removes the stop label, after the end of the run is on disk. If the check removed the
+//!   label and GitHub's response were lost, the next check would not see the label.
+//! - A check that lets the run continue leaves nothing behind that a later attempt would need. None of its values
+//!   becomes part of the state, a prompt or an effect.
+//! - A check that stops the run comes before the first effect of an attempt, at the same point at which a person's
+//!   `/stop` takes effect. Effects of an earlier attempt are safe: the halt visit looks for the status comment before
+//!   it writes one, and accepts labels, branch and pull request as it finds them. A publication that has started is
+//!   completed: if the approved commit exists, the halt visit finishes the publication and the run is done.
 
 use std::time::Duration;
 
@@ -30,18 +30,19 @@ use crate::{
     types::{Actor, Hash, IssueNo, Role, UserId, Verb},
 };
 
-/// Interval between checks while GitHub's rate limit blocks a step; a check sends no request.
+/// Interval between checks while GitHub's rate limit blocks a step. A check sends no request.
 const LIMIT_CHECK: Duration = Duration::from_secs(15);
 
-/// Delay before reading GitHub again, after an error or for an object that is not visible yet.
+/// Delay before GitHub is read again, either after an error or because an object is not visible yet.
 const RETRY_DELAY: Duration = limits::LOOKUP_INTERVAL;
 
-/// Time for which an enabled repository is not checked again, because otherwise each step would read its settings file.
+/// Time for which a repository that was found enabled is not checked again. Otherwise each step would read the
+/// repository's settings file.
 const SWITCH_CHECK_INTERVAL: Duration = Duration::from_secs(45);
 
 impl StepServices {
-    /// Checks issue and pull request before a stage, and ends the run if a lost webhook would have ended it. Returns
-    /// the current pull request; callers may store it only through the journal.
+    /// Checks the issue and the pull request before a stage, and ends the run if a lost webhook would have ended it.
+    /// Returns the current pull request. Callers may store the pull request only through the journal.
     pub async fn check_still_wanted(
         &self,
         cx: &StepContext,
@@ -65,7 +66,7 @@ impl StepServices {
         Err(StepError::Stopped { by: unknown_actor(), why: why.to_owned() })
     }
 
-    /// Whether the repository's settings switch us off now. An unreadable file does not switch us off.
+    /// Whether the repository's settings currently disable the bot. An unreadable settings file does not disable it.
     async fn is_switched_off(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<bool, StepError> {
         let now = cx.clock().now();
         let seen = self.switch_checked_at.lock().await.get(&repo.id()).copied();
@@ -92,8 +93,8 @@ impl StepServices {
         )))
     }
 
-    /// Returns the run's issue. If GitHub does not find the issue, first retries later, because GitHub's reads lag
-    /// behind its webhooks. After that, the error explains why the issue is missing.
+    /// Returns the run's issue. GitHub's reads lag behind its webhooks, so a missing issue first causes a retry later.
+    /// After the retries, the error explains why the issue is missing.
     pub(super) async fn find_issue(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<Issue, StepError> {
         let number = cx.run().trigger.issue;
         let about = format!("issue {number}");
@@ -163,7 +164,7 @@ impl StepServices {
     }
 }
 
-/// Actor to record if the person is unknown.
+/// Returns the actor that is recorded if the person is unknown.
 pub fn unknown_actor() -> Actor {
     Actor { id: UserId(0), login: "someone".to_owned(), bot: false }
 }
@@ -171,10 +172,10 @@ pub fn unknown_actor() -> Actor {
 /// Stop reason of a run whose pull request was merged.
 pub const MERGED: &str = "its pull request was merged";
 
-/// Stop reason of a run whose repository switched us off.
+/// Stop reason of a run whose repository disabled the bot.
 pub const SWITCHED_OFF: &str = "Countersign was switched off for this repository";
 
-/// Whether the repository's settings file switches us off.
+/// Whether the repository's settings file disables the bot.
 ///
 /// # Errors
 /// GitHub errors. A missing file is not an error and returns `false`.
@@ -183,7 +184,8 @@ pub async fn is_switched_off(repo: &GitHubRepo) -> Result<bool, GitHubApiError> 
     Ok(file.is_some_and(|bytes| RepoSettings::switches_off(&String::from_utf8_lossy(&bytes))))
 }
 
-/// Returns the first author of the issue's current text who has no write permission for the repository.
+/// Returns the login of an author of the issue's current text who has no write permission for the repository. `None` if
+/// every author has it.
 pub async fn find_outside_author(cx: &StepContext, repo: &GitHubRepo) -> Result<Option<String>, StepError> {
     let ours = repo.bot().await.map_err(github_error)?.id;
     for author in repo.authors(cx.run().trigger.issue).await.map_err(github_error)?.actors() {
@@ -198,7 +200,8 @@ pub async fn find_outside_author(cx: &StepContext, repo: &GitHubRepo) -> Result<
 }
 
 /// Returns notes about the issue's authors, for the people who decide. Uses GitHub's time of the last edit, because
-/// `updated_at` also changes with comments and labels, and the run's trigger may be a comment.
+/// `updated_at` also changes with comments and labels. The time of the run's trigger does not help either, because the
+/// trigger may be a comment.
 pub async fn read_authorship(cx: &StepContext, repo: &GitHubRepo) -> Result<Vec<AuthorshipNote>, StepError> {
     let authors = repo.authors(cx.run().trigger.issue).await.map_err(github_error)?;
     let asked = cx.run().trigger.at;
@@ -210,10 +213,10 @@ pub async fn read_authorship(cx: &StepContext, repo: &GitHubRepo) -> Result<Vec<
     Ok(newcomer.into_iter().chain(edited).collect())
 }
 
-/// Whether the issue is unchanged; our own edits do not count as changes.
+/// Whether the issue is unchanged, or was last edited by the bot itself. The bot's own edits do not count as changes.
 ///
 /// # Errors
-/// `Bug` if the rows of our own edits cannot be read.
+/// `Bug` if the rows of the bot's own edits cannot be read.
 pub async fn is_issue_unchanged(cx: &StepContext, then: Hash, now: Hash) -> Result<bool, StepError> {
     if then == now {
         return Ok(true);
@@ -235,7 +238,7 @@ async fn find_pull_request(repo: &GitHubRepo, number: IssueNo) -> Result<PullReq
     }
 }
 
-/// Returns the stop reason for a merged or closed pull request.
+/// Returns the stop reason if the pull request is merged or closed, otherwise `None`.
 fn closed_reason(pull: &PullRequest) -> Option<&'static str> {
     match (pull.merged, pull.open) {
         (true, _) => Some(MERGED),
@@ -244,7 +247,7 @@ fn closed_reason(pull: &PullRequest) -> Option<&'static str> {
     }
 }
 
-/// Returns the stop label, if it is among `labels`.
+/// Returns the stop label if it is among `labels`, otherwise `None`.
 pub fn stop_label_on(labels: &[String]) -> Option<&'static str> {
     let label = commands::COMMON
         .iter()
@@ -253,8 +256,8 @@ pub fn stop_label_on(labels: &[String]) -> Option<&'static str> {
     labels.iter().any(|on| on == label).then_some(label)
 }
 
-/// Maps a GitHub error to a step error: wait, tell people, or investigate. People get our own sentences. GitHub's
-/// messages may quote anything, so they go only to the server's log.
+/// Maps a GitHub error to a step error that waits, tells people, or asks for an investigation. Messages to people are
+/// written by us. GitHub's own messages may quote anything, so they go only to the server's log.
 pub fn github_error(fault: GitHubApiError) -> StepError {
     let later = |why: &str, after| StepError::Later { why: why.to_owned(), after };
     let sentence = match &fault {
@@ -314,10 +317,11 @@ pub fn github_error(fault: GitHubApiError) -> StepError {
     StepError::User(sentence)
 }
 
-/// GitHub's message for a commit or branch that violates a ruleset.
+/// Phrase in GitHub's message about a commit or branch that violates a ruleset.
 const RULES: &str = "rule violations";
 
-/// Returns the text if it contains only GitHub's permission names.
+/// Returns the list of accepted permissions in readable form. `None` if the text contains anything but GitHub's
+/// permission names.
 fn wanted_permissions(accepted: Option<&str>) -> Option<String> {
     let plain = |c: char| c.is_ascii_lowercase() || "_=;, ".contains(c);
     let accepted =
@@ -325,7 +329,7 @@ fn wanted_permissions(accepted: Option<&str>) -> Option<String> {
     Some(accepted.replace("; ", " or ").replace(';', " or "))
 }
 
-/// Describes GitHub's validation errors in sentences of our own.
+/// Describes GitHub's validation errors in sentences written by us.
 fn rejection_message(problems: &[GitHubValidationError]) -> String {
     let told: Vec<_> = problems
         .iter()

@@ -1,5 +1,6 @@
-//! Asks a small model a question whose answer is optional; repeats it once if the response is unusable. It does not
-//! wait for a busy model, because a person is watching. The cost is reserved and recorded like that of every call.
+//! Asks a small model a question whose answer is optional. The question is repeated once if the response is unusable.
+//! The module does not wait for a busy model, because a person is waiting. As for every call, the cost is reserved and
+//! recorded.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,17 +28,18 @@ pub(super) struct SmallModelQuestion<'a> {
     pub(super) keys: [&'static str; 2],
     pub(super) system: &'a str,
     pub(super) prompt: &'a Prompt,
-    /// The random word in the prompt's fences.
+    /// Random word in the delimiters of the prompt's fences.
     pub(super) mark: &'a str,
-    /// Worker pool, if the model runs as a program.
+    /// Worker pool whose slots limit the call, if the model runs as a program.
     pub(super) workers: WorkerPool,
-    /// Schema of the response, for services that support one.
+    /// JSON Schema of the response, for services that support schemas.
     pub(super) schema: &'a serde_json::Value,
-    /// Timeout; `None` for that of routing, which is shorter.
+    /// Timeout of the call. `None` for the timeout of routing, which is shorter.
     pub(super) time: Option<Duration>,
 }
 
-/// Returns the parsed response and its model, or a sentence that says why the response is missing.
+/// Returns the parsed response and the model that wrote it. The inner error is a sentence that says why the response is
+/// missing.
 ///
 /// # Errors
 /// Errors of journal and ledger.

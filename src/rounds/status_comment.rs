@@ -1,4 +1,4 @@
-//! The one status comment of an issue: posted by its first run, and edited in place by all runs.
+//! The single status comment of an issue. The issue's first run posts the comment, and all runs edit it in place.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,46 +11,46 @@ use crate::{
     types::{CommentId, Timestamp},
 };
 
-/// Marker of an issue's status comment. Earlier versions posted one comment per run, with a marker that starts with
-/// this word.
+/// Marker of an issue's status comment. Earlier versions posted one comment per run; the markers of those comments also
+/// start with this word.
 pub const STATUS_MARKER: &str = "status";
 
-/// Location of the status comment and time of its last edit.
+/// Ids and URL of the status comment, and the time of its last edit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusComment {
     id: Option<CommentId>,
-    /// GraphQL id of the comment; `None` if an earlier version posted it.
+    /// GraphQL id of the comment. `None` if an earlier version of the bot posted the comment.
     #[serde(default)]
     node: Option<String>,
     pub url: Option<String>,
     touched: Option<Timestamp>,
-    /// Whether an earlier attempt of the visit, whose state was not saved, may have posted the comment.
+    /// Whether an earlier attempt of the visit may have posted the comment without saving its state.
     #[serde(skip)]
     in_doubt: bool,
 }
 
-/// Whether an edit may be skipped because the last one was moments ago.
+/// Whether an edit of the status comment may be skipped because the last edit was moments ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusUrgency {
-    /// Progress. An edit may be skipped, because the next one shows the progress, too.
+    /// The edit shows progress. It may be skipped, because the next edit shows the progress, too.
     Progress,
-    /// The run waits for a person or is over. The edit must not be skipped, because no later one follows.
+    /// The run waits for a person or is over. The edit must not be skipped, because no later edit follows.
     TurningPoint,
 }
 
 impl StatusComment {
-    /// Marks the comment as possibly posted by an attempt whose state was not saved. The next write looks for the
-    /// comment before posting another.
+    /// Marks the comment as possibly posted by an attempt whose state was not saved. The next write therefore looks for
+    /// an existing comment before it posts one.
     pub fn marked_uncertain(self) -> Self {
         Self { in_doubt: true, ..self }
     }
 
-    /// Returns the earliest time of the next progress edit.
+    /// Returns the earliest time at which the next progress edit is allowed. `None` if the comment was never written.
     pub fn next_edit_at(&self) -> Option<Timestamp> {
         self.touched.map(|touched| touched.plus(limits::STATUS_EDIT_GAP))
     }
 
-    /// Shows `body` in the status comment; the first call posts the comment.
+    /// Shows `body` in the status comment. The first call posts the comment, and later calls edit it.
     pub async fn show(
         &mut self,
         cx: &StepContext,
@@ -61,8 +61,8 @@ impl StatusComment {
         self.show_and_label(cx, key, body, urgency, None).await.map(drop)
     }
 
-    /// Like [`show`](Self::show), and also sets the issue's state label if both fit into one request. Returns whether
-    /// the label changed.
+    /// Shows `body` like [`show`](Self::show), and also sets the issue's state label if one request can do both.
+    /// Returns whether the label was changed.
     pub async fn show_and_label(
         &mut self,
         cx: &StepContext,
@@ -97,7 +97,7 @@ struct PostedStatusComment {
     #[serde(default)]
     node: Option<String>,
     url: String,
-    /// Whether the label changed in the same request.
+    /// Whether the label was changed in the same request.
     #[serde(default)]
     moved: bool,
 }
@@ -109,7 +109,7 @@ impl From<Comment> for PostedStatusComment {
     }
 }
 
-/// Edits or posts the comment. Returns `None` if the conversation is locked, and then leaves the comment unchanged.
+/// Edits or posts the comment. If the conversation is locked, leaves the comment unchanged and returns `None`.
 async fn write_comment(
     cx: &StepContext,
     repo: &GitHubRepo,

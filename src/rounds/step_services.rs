@@ -1,4 +1,4 @@
-//! Services that steps use (GitHub, mirrors, models), and facts about a run that every stage reads.
+//! Services that steps use (GitHub, mirrors, models), and facts about a run that are read by every stage.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,30 +27,30 @@ use crate::{
     types::{Actor, Hash, IssueNo, Oid, RepoId, RunId, Timestamp},
 };
 
-/// Time for which failing fetches are retried before the run ends.
+/// Maximum time for which failing Git fetches are retried before the run ends.
 const FETCH_RETRY_LIMIT: Duration = Duration::from_secs(600);
 
-/// Wait before another fetch.
+/// Delay before a failed Git fetch is retried.
 const GIT_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// Services of a step.
+/// Services that are available to a step.
 pub struct StepServices {
     pub github: GitHub,
     pub mirrors: Mirrors,
     pub providers: Arc<ModelProviders>,
     pub store: Arc<Store>,
     pub settings: Arc<Settings>,
-    /// The reviewer named in `settings`, or in the settings of a later reload.
+    /// Reviewer named in `settings`. A reload of the settings replaces it.
     pub reviewer: ReloadableValue<String>,
     pub commits: CommitCache<IndexedCommit>,
-    /// Time that failing fetches have cost each run since its last successful fetch. Kept in memory only, so a restart
-    /// resets it.
+    /// Time that each run has lost to failing Git fetches since its last successful fetch. Kept in memory only, so a
+    /// restart resets it.
     pub fetch_failure_time: Mutex<HashMap<RunId, Duration>>,
-    /// Time when each repository was last seen as switched on. Kept in memory only.
+    /// Time at which each repository was last found to have the bot enabled. Kept in memory only.
     pub switch_checked_at: Mutex<HashMap<RepoId, Timestamp>>,
-    /// Sandbox for tests, detected on first use.
+    /// Sandbox in which tests run, detected on first use.
     pub sandbox: OnceCell<Sandbox>,
-    /// Metric for the time of sandboxed commands.
+    /// Metric of the time that sandboxed commands take.
     pub sandbox_time: sandbox::SandboxSeconds,
 }
 
@@ -61,29 +61,31 @@ pub struct IndexedCommit {
     index: Arc<Index>,
 }
 
-/// Settings of one run: the server's, restricted further by the repository's. Fixed when the run starts.
+/// Settings of one run: the server's settings, restricted further by those of the repository. They are fixed when the
+/// run starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub drafter: String,
-    /// Models of roles that do not use `drafter`.
+    /// Models for roles that do not use the model in `drafter`, by role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub roles: BTreeMap<String, String>,
     pub reviewer: String,
-    /// Maximum drafts before a person must decide.
+    /// Maximum number of drafts before a person must decide.
     pub max_rounds: u32,
     /// Whether a person is asked before the draft goes to review.
     pub draft_gate: bool,
-    /// Whether a person is asked after an APPROVED review. Like in older versions, `true` is not serialized, because
-    /// the subject of an open gate is a hash over the serialized policy.
+    /// Whether a person is asked after an APPROVED review. `true` is not serialized, because older versions did not
+    /// serialize it and the subject of an open gate is a hash over the serialized policy.
     #[serde(default = "on", skip_serializing_if = "Clone::clone")]
     pub verdict_gate: bool,
-    /// Approvers and deadlines of gates. The default is not serialized, for the same reason as `verdict_gate`.
+    /// Approvers and deadlines of gates. The default is not serialized, so that the subjects of open gates do not
+    /// change; see `verdict_gate`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gates: GateRules,
-    /// Path of the document; `{issue}` is replaced by the issue's number.
+    /// Path of the document, in which `{issue}` is replaced by the issue's number.
     pub document_path: String,
-    /// Publication mode of the document. Older runs have no such field and publish files. That mode is not serialized,
-    /// because the subject of an open gate is a hash over the serialized policy.
+    /// Publication mode of the document. Older runs have no such field and publish files. The mode that publishes files
+    /// is not serialized, because the subject of an open gate is a hash over the serialized policy.
     #[serde(default = "as_files", skip_serializing_if = "is_as_files")]
     pub publish: Publish,
     /// Settings for documents that are filed as issues.
@@ -95,21 +97,21 @@ pub struct Policy {
     /// Settings for questions to a small model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// Tool settings; `None` if no model may use tools.
+    /// Settings for the models' tools. `None` if no model may use tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolSettings>,
-    /// Percentage of changed lines that the tests of a code change should run.
+    /// Percentage of the changed lines that the tests of a code change should execute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<u32>,
-    /// Whether a missing spec is written first, if code is made from a design.
+    /// Whether a missing spec is written first when code is to be made from a design.
     #[serde(default, skip_serializing_if = "is_default")]
     pub from_design: bool,
     #[serde(default)]
     pub caps: BudgetSettings,
-    /// Whether the thread may show costs, which anybody can read in a public repository.
+    /// Whether costs may be shown in the thread. Everybody can read the thread of a public repository.
     #[serde(default)]
     pub shows_cost: bool,
-    /// Reason why the repository's settings file was not used, in our own words.
+    /// Reason, in our own words, why the repository's settings file was not used. `None` if the file was used.
     pub complaint: Option<String>,
 }
 
@@ -176,25 +178,25 @@ impl Policy {
     }
 }
 
-/// The issue as people saw it when the run read it. A later edit changes the digest.
+/// The issue with its title and body as the run read them. A later edit of the issue leads to another digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueSnapshot {
     pub number: IssueNo,
     pub title: String,
     /// Hash of the stored body text.
     pub body: Hash,
-    /// Hash of title and body as GitHub returns them.
+    /// Hash of the title and body as returned by GitHub.
     pub digest: Hash,
     pub author: Actor,
     pub url: String,
     pub labels: Vec<String>,
-    /// Parts of the body that GitHub does not display. They are removed from what models see.
+    /// Parts of the body that GitHub does not display. They are removed before models see the body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<HiddenText>,
 }
 
-/// A run's base commit. It is recorded, but nothing requires the default branch to stay at it, because a busy branch
-/// changes all day.
+/// A run's base commit. The commit is recorded, but the default branch may move on, because a busy branch changes all
+/// day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseCommit {
     pub branch: String,
@@ -214,20 +216,20 @@ fn is_as_files(publish: &Publish) -> bool {
 }
 
 impl Policy {
-    /// Returns the drafter's model for this role.
+    /// Returns the model that drafts in this role.
     pub fn drafter_for_role(&self, role: &str) -> &str {
         self.roles.get(role).unwrap_or(&self.drafter)
     }
 
-    /// Returns the settings for the model of `[route]`, if it may be used. If the repository's file is unreadable, the
-    /// model may not be used, because the file may forbid it.
+    /// Returns the settings for the model configured in `[route]`; `None` if that model may not be used. If the
+    /// repository's settings file is unreadable, the model may not be used, because the file may forbid it.
     pub(super) fn narrator_routing(&self) -> Option<&Routing> {
         self.routing.as_ref().filter(|routing| routing.mode != RouteMode::Manual && self.complaint.is_none())
     }
 }
 
 impl StepServices {
-    /// Whether scripted answers are allowed under this policy; without a policy, under the server's settings.
+    /// Whether any model of this policy is scripted. Without a policy, the models of the server's settings are checked.
     pub fn is_rehearsal(&self, policy: Option<&Policy>) -> bool {
         let models = &self.settings.models;
         let (drafter, roles, reviewer) = policy
@@ -241,7 +243,7 @@ impl StepServices {
             .any(|spec| spec.starts_with("stub:"))
     }
 
-    /// Returns the sandbox for the repository's own tests.
+    /// Returns the sandbox in which the repository's own tests run.
     ///
     /// # Errors
     /// `User` if no sandbox works on this machine.
@@ -263,7 +265,7 @@ impl StepServices {
         Ok(sandbox.with_time_metric(self.sandbox_time.clone()))
     }
 
-    /// Returns a fetcher for the tests' dependencies, with its cache.
+    /// Returns a fetcher for the dependencies of the tests, with its cache.
     pub fn dependencies(&self, cx: &StepContext) -> DependencyFetcher {
         let repository = cx.run().id.repo.to_string();
         // Deleted together with the repository.
@@ -272,8 +274,8 @@ impl StepServices {
         DependencyFetcher { repository, cache, hosts: own.hosts.clone(), home: own.home.clone() }
     }
 
-    /// Assigns the run to a worker pool for models that run as programs. The issue's labels and these files decide;
-    /// without a matching rule, the request that started the run does.
+    /// Assigns the run to a worker pool, for models that run as programs. The pool is chosen by rules for the issue's
+    /// labels and for `paths`. If no rule matches, the kind of request that started the run decides.
     pub fn worker_assignment(&self, cx: &StepContext, labels: &[String], paths: &[String]) -> PoolAssignment {
         let assigned = self.settings.models.workers.assign_pool(labels, paths);
         let request = cx.run().trigger.request.as_ref().filter(|_| assigned.row.is_none());
@@ -282,8 +284,8 @@ impl StepServices {
         by_kind.unwrap_or(assigned)
     }
 
-    /// Returns a handle on the run's repository, found by its id, under its current name. API calls through the handle
-    /// are counted for the run.
+    /// Returns a handle on the run's repository. The repository is found by its id, so that a renamed repository is
+    /// accessed under its current name. API calls through the handle are counted for the run.
     pub async fn repository(&self, cx: &StepContext) -> Result<GitHubRepo, StepError> {
         let known = self
             .store
@@ -303,8 +305,8 @@ impl StepServices {
         Ok(self.github.repo(row.installation, row.id, row.name).with_counter(counter))
     }
 
-    /// Whether the run's repository is private now; this may have changed since the run started. Returns `true` without
-    /// asking GitHub if no setting depends on it, because `true` is the stricter value.
+    /// Whether the run's repository is private now, which may have changed since the run started. If no setting depends
+    /// on the answer, returns `true`, the stricter value, without asking GitHub.
     pub async fn is_private(&self, cx: &StepContext) -> Result<bool, StepError> {
         if !self.providers.depends_on_privacy() {
             return Ok(true);
@@ -313,7 +315,7 @@ impl StepServices {
         Ok(repo.info().await.map_err(github_error)?.private)
     }
 
-    /// Reads the issue and stores its text.
+    /// Reads the issue from GitHub and stores its text.
     pub async fn read_issue(&self, cx: &StepContext, repo: &GitHubRepo) -> Result<IssueSnapshot, StepError> {
         let issue = self.find_issue(cx, repo).await?;
         if !issue.state_open {
@@ -362,8 +364,8 @@ impl StepServices {
         cx.once(key, |_| async { Ok(self.fetch_branches(cx, repo, None).await?.0) }).await
     }
 
-    /// Fetches the default branch and another branch in one fetch. The snapshot is `None` if the other branch does not
-    /// exist.
+    /// Fetches the default branch and another branch in one Git fetch. The returned snapshot is `None` if the other
+    /// branch does not exist.
     pub async fn fetch_branches(
         &self,
         cx: &StepContext,
@@ -466,7 +468,7 @@ impl StepServices {
         Ok(IndexedCommit { index: Arc::new(index.map_err(git_error)?), snapshot })
     }
 
-    /// Returns an index of the paths in the run's base commit.
+    /// Returns an index of all paths in the run's base commit.
     pub async fn file_tree(&self, cx: &StepContext, base: &BaseCommit) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
         let links = snapshot.entries().iter().filter(|entry| !entry.mode.is_file()).map(|e| e.path.as_str());

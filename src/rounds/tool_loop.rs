@@ -1,8 +1,8 @@
-//! The tool loop: the model requests tool calls, our code runs them, and the results go into the next call.
+//! The tool loop: the model requests tool calls, our code runs them, and the results go into the next model call.
 //!
-//! Each model call is a paid call with its own journal key, and each set of results has its own key, too. So after a
-//! crash, the next attempt continues with the next call. The loop always ends: at its limit, or after an unusable
-//! response, the last call offers no tools.
+//! Each model call is a paid call with its own journal key, and each set of tool results has its own key, too.
+//! Therefore, after a crash, the next attempt continues with the next model call. The loop always ends, because the
+//! last model call offers no tools. The last call comes when the limit is reached or after an unusable response.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -28,24 +28,24 @@ use crate::{
     types::Hash,
 };
 
-/// Time limit of a sandbox job that runs a command. The command gets half of it, because checks of a large repository
-/// take minutes. The other half is reserved for follow-up programs, which only test runs have.
+/// Time limit of a sandbox job that runs a command. Half of it is available to the command, because checks of a large
+/// repository take minutes. The other half is reserved for follow-up programs, which only test runs have.
 const COMMAND_TIME: Duration = Duration::from_secs(600);
 
-/// Interval between checks of a running command; each check also reads from GitHub whether the run is still wanted.
+/// Interval between checks of a running command. Each check also asks GitHub whether the run is still wanted.
 pub const COMMAND_POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Role, commit and limits of a tool loop.
+/// Role, base commit and limits of a tool loop.
 #[derive(Clone, Copy)]
 pub struct ToolSession<'a> {
     pub role: &'static AgentRole,
     pub base: &'a BaseCommit,
-    /// Files of the change under review, which replace those of the commit; `None` removes a file.
+    /// Files of the change under review, which replace the files of the commit. `None` removes a file.
     changed: &'a [(String, Option<String>)],
     /// Initial state of the workspace that the model writes to.
     workspace: Option<&'a Workspace>,
     pub turns: u32,
-    /// Toolchain of the repository, if the role may also run commands.
+    /// Toolchain of the repository. Set only if the role may also run commands.
     pub commands: Option<ToolchainProfile>,
 }
 
@@ -72,13 +72,13 @@ impl<'a> ToolSession<'a> {
         Ok(Some(Self { role, base, changed: &[], workspace: None, turns: settings.turns, commands }))
     }
 
-    /// Replaces files of the commit by these changed files.
+    /// Sets the changed files that replace files of the commit.
     #[must_use]
     pub fn with_changes(self, changed: &'a [(String, Option<String>)]) -> Self {
         Self { changed, ..self }
     }
 
-    /// Adds a workspace to write to, if the role may write.
+    /// Adds a workspace to which the model can write, if the role may write.
     #[must_use]
     pub fn with_workspace(self, copy: Option<&'a Workspace>) -> Self {
         Self { workspace: copy.filter(|_| self.role.tools.contains(&AgentTool::Write)), ..self }
@@ -89,7 +89,7 @@ impl<'a> ToolSession<'a> {
     }
 }
 
-/// Tool calls of a role in a run.
+/// Number of tool calls that a role made in a run, and number of refused calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallCounts {
     pub calls: usize,
@@ -103,37 +103,37 @@ impl ToolCallCounts {
     }
 }
 
-/// Results of the tool calls in one response; only hashes of the stored texts are kept.
+/// Results of the tool calls in one response. The texts are stored separately; only their hashes are kept here.
 #[derive(Serialize, Deserialize)]
 struct StoredToolResults {
     text: Hash,
     looked: ToolCallCounts,
-    /// Hash of the stored files written so far; `None` if nothing was written.
+    /// Hash of the stored set of all files written so far. `None` if no file was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     written: Option<Hash>,
 }
 
-/// The calls that lead to one final response. Without a session, a single call.
+/// The model calls that lead to one final response. Without a tool session, there is only one call.
 pub(super) struct ToolLoop<'a> {
     session: Option<ToolSession<'a>>,
     prompt: Prompt,
-    /// Number of calls made so far.
+    /// Number of model calls made so far.
     questions_asked: u32,
     tools: Option<Value>,
     offers_tools: bool,
     repaired: bool,
     pub(super) call_counts: ToolCallCounts,
-    /// The workspace with all files written so far.
+    /// Workspace that contains all files written so far.
     pub(super) workspace: Option<Workspace>,
 }
 
-/// Next action after a response.
+/// Action to take after a response.
 pub(super) enum ToolLoopAction {
     /// The response is final.
     Answer,
-    /// Call again; the prompt is ready.
+    /// The model must be called again. The prompt for that call is ready.
     AskAgain,
-    /// The response requests tools although none were offered.
+    /// The response requests tools although the call offered none.
     ToolsExhausted,
 }
 
@@ -160,7 +160,7 @@ impl<'a> ToolLoop<'a> {
         }
     }
 
-    /// Journal key of the next call.
+    /// Returns the journal key of the next model call.
     pub(super) fn question_key(&self, key: &str) -> String {
         if self.questions_asked == 0 { key.to_owned() } else { format!("{key}-{}", self.questions_asked + 1) }
     }
@@ -169,7 +169,7 @@ impl<'a> ToolLoop<'a> {
         &self.prompt
     }
 
-    /// Tools offered with the next call, for services with native tool calls.
+    /// Returns the tools to offer with the next model call, for services with native tool calls.
     pub(super) fn offered_tools(&self) -> Option<&Value> {
         self.tools.as_ref().filter(|_| self.offers_tools)
     }
@@ -184,18 +184,18 @@ impl<'a> ToolLoop<'a> {
         !self.offers_tools
     }
 
-    /// Strips a code fence around a JSON response. Needed while tools are offered, because the calls then have no
+    /// Removes a code fence around a JSON response. This is needed while tools are offered, because such calls have no
     /// schema that would prevent a fence.
     pub(super) fn strip_answer_fence<'t>(&self, answer: &'t str) -> &'t str {
         if self.offers_tools { strip_fence(answer) } else { answer }
     }
 
-    /// Returns `question` with all tool results so far.
+    /// Returns `question` with all tool results so far added.
     pub(super) fn with_tool_results(&self, question: Prompt) -> Prompt {
         question.with_tool_results_of(&self.prompt)
     }
 
-    /// Handles a response. `fits` says whether it is usable as the final response.
+    /// Handles a response. `fits` tells whether a text is usable as the final response.
     pub(super) async fn handle_answer(
         &mut self,
         cx: &StepContext,
@@ -312,7 +312,8 @@ impl<'a> ToolLoop<'a> {
 }
 
 /// Runs a command in the sandbox, on the commit with these overlay files. Returns the command's output, or `None` while
-/// it is running. Without a sandbox, the output says that nothing can be run, and the model continues.
+/// the command is still running. Without a sandbox, the output says that nothing can be run, so that the model can
+/// continue.
 async fn run_command(
     cx: &StepContext,
     key: &str,

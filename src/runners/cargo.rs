@@ -1,6 +1,6 @@
-//! Runs Rust tests. Cargo builds them and reports the binaries in JSON; each binary then lists its tests and runs them.
-//! Only libtest's text output is stable, so we parse that. Only names from the list are accepted as tests, whatever
-//! else a test prints.
+//! Runs Rust tests. Cargo builds the test binaries and reports them in JSON. Each binary then lists its tests and runs
+//! them. Only the text output of libtest is stable, so we parse that. Only names from the list are accepted as tests,
+//! no matter what a test prints.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -55,7 +55,7 @@ struct CargoSuite {
 /// A program that runs tests: a test binary, or cargo itself for doc tests.
 #[derive(Debug, Clone)]
 struct TestBinary {
-    /// Id in nextest's format: `package`, `package::target`, `package::bin/target`.
+    /// Id in the format of cargo-nextest: `package`, `package::target` or `package::bin/target`.
     id: String,
     program: String,
     args: Vec<String>,
@@ -67,7 +67,7 @@ struct TestBinary {
 enum CargoStage {
     Build,
     List(TestBinary),
-    /// Runs a binary. Holds the names it listed, and whether they run one at a time.
+    /// The binary runs its tests. Holds the names that the binary listed, and whether they run one at a time.
     Run(TestBinary, BTreeSet<String>, bool),
 }
 
@@ -111,7 +111,8 @@ impl TestSuite for CargoSuite {
 }
 
 impl CargoSuite {
-    /// Returns the target names of the requested files, if cargo's target auto-discovery finds each of them.
+    /// Returns the target names of the requested files. `None` if cargo's target auto-discovery does not find all of
+    /// these files.
     fn test_targets(&self) -> Option<Vec<&str>> {
         let found_alone = !["[[test]]", "autotests"].iter().any(|word| self.project.manifest.contains(word));
         let files = self.project.requested_files(|file| found_alone && file.ends_with(".rs"));
@@ -123,7 +124,7 @@ impl CargoSuite {
         names.filter(|names| !names.is_empty())
     }
 
-    /// Builds a command; `folder` is relative to the project's folder.
+    /// Builds a command that runs in `folder`, which is relative to the project's folder.
     fn cargo_command(&self, program: &str, args: Vec<String>, folder: &str) -> SuiteCommand {
         let root = self.project.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
         let environment = [
@@ -164,7 +165,7 @@ impl CargoSuite {
         call
     }
 
-    /// Reads the build output: the test binaries, and the targets that did not build.
+    /// Reads the build output. Collects the test binaries and the targets that did not build.
     fn read_build(&mut self, output: &SuiteOutput, found: &mut TestReport) {
         let mut tested = BTreeSet::<PackageId>::new();
         let mut documented = BTreeSet::<PackageId>::new();
@@ -263,7 +264,7 @@ fn binary_id(id: &PackageId, target: &Target) -> String {
     }
 }
 
-/// Compiler error codes for missing names.
+/// Compiler error codes that report a missing name.
 const MISSING: &[&str] = &[
     "E0405", "E0412", "E0422", "E0423", "E0424", "E0425", "E0432", "E0433", "E0463", "E0531", "E0560",
     "E0583", "E0599", "E0609",
@@ -289,7 +290,8 @@ fn primary(error: &Diagnostic) -> Option<&DiagnosticSpan> {
 }
 
 /// Converts a compiler error and collects the missing names from its message. In `cannot find function `a` in crate
-/// `b``, the first name is missing; in an import error, all names; in a field error, the name after `named`.
+/// `b``, the first name is missing. In an import error, all names are missing. In a field error, the name after `named`
+/// is missing.
 fn fault(error: &Diagnostic) -> CompilerError {
     let missing = error.code.as_ref().is_some_and(|code| MISSING.contains(&code.code.as_str()));
     let message = &error.message;

@@ -1,5 +1,5 @@
-//! Line coverage as reported by each ecosystem's tools. The report is not proof: the author of the tests could forge
-//! it.
+//! Line coverage as reported by the tools of each ecosystem. The report does not prove anything, because the author of
+//! the tests could forge it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{documents::change::TestEvidence, types::count};
 
-/// Executable lines by file, with paths relative to the project, and whether each line was run.
+/// Executable lines by file, each with a flag that tells whether the line was executed. Paths are relative to the
+/// project.
 pub type LineCoverage = BTreeMap<String, BTreeMap<u32, bool>>;
 
 pub(super) const REPORT: &str = "lines";
 
-/// Maximum lines kept of a report; larger than any change.
+/// Maximum number of lines kept of a report. This is more than any change has.
 const MOST_LINES: usize = 1_000_000;
 
 const MEASURED: [&str; 3] = ["go", "node", "pytest"];
@@ -25,7 +26,8 @@ pub fn can_measure(runner: &str) -> bool {
     MEASURED.contains(&runner)
 }
 
-/// Parses the LCOV reports of node and coverage.py: `SF:` is a file, `DA:` a line and how often it was run.
+/// Parses the LCOV reports of Node and coverage.py. An `SF:` record names a file, and a `DA:` record holds a line and
+/// the number of times it was executed.
 pub(super) fn parse_lcov(report: &str, root: &Path) -> LineCoverage {
     let (mut all, mut file) = (LineCoverage::new(), String::new());
     for line in report.lines().take(MOST_LINES) {
@@ -66,7 +68,7 @@ pub(super) fn parse_go_profile(report: &str, manifest: &str) -> LineCoverage {
     all
 }
 
-/// Records a line. A line counts as run if any of its parts was run.
+/// Records a line. A line counts as executed if any of its parts was executed.
 fn record_line(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool) {
     if let Some(line) = line {
         if !all.contains_key(file) {
@@ -78,19 +80,19 @@ fn record_line(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool)
     }
 }
 
-/// Coverage of the changed lines, in the files that the report covers.
+/// Coverage of the changed lines. Only files that the report covers are included.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ChangeCoverage {
     files: usize,
     ran: usize,
-    /// Path and number of each changed line that the tests did not run.
+    /// Path and line number of each changed line that the tests did not execute.
     missed: BTreeSet<(String, usize)>,
     wanted: u32,
 }
 
 impl ChangeCoverage {
-    /// Measures the changed lines. Returns `None` if the report covers none of them. `within` converts a repository
-    /// path to a path in the project.
+    /// Determines the coverage of the changed lines. Returns `None` if the report covers none of these lines. `within`
+    /// converts a repository path to a path in the project.
     pub fn measure<'p>(
         coverage: &LineCoverage,
         changed: &'p [(String, usize)],
@@ -111,7 +113,7 @@ impl ChangeCoverage {
         (covered.ran + covered.missed.len() > 0).then_some(covered)
     }
 
-    /// Adds the coverage to the evidence, naming at most `most` missed lines.
+    /// Adds the coverage to the evidence. At most `most` missed lines are named.
     pub fn add_evidence(&self, most: usize, evidence: &mut TestEvidence) {
         let all = self.ran + self.missed.len();
         let percent = self.ran * 100 / all.max(1);

@@ -2,8 +2,8 @@
 //! in the sandbox.
 //!
 //! The fetch sees only manifests and lock files, in a separate tree. It sees no sources, and no settings that make
-//! tools run other programs or contact other hosts. The result is cached for this repository, read-only, under a hash
-//! of its inputs.
+//! tools run other programs or contact other hosts. The result is cached read-only, for this repository only, under a
+//! hash of the fetch's inputs.
 
 use std::{
     collections::BTreeMap,
@@ -29,36 +29,37 @@ use crate::{
     types::Hash,
 };
 
-/// Time limit of a fetch. If it expires, nothing of the fetch is kept.
+/// Time limit of a fetch. If the limit is exceeded, nothing of the fetch is kept.
 const TIME: Duration = Duration::from_secs(10 * 60);
 
-/// Maximum cached results for all repositories. Above it, the least recently used result is removed.
+/// Maximum number of cached results over all repositories. Beyond it, the least recently used result is removed.
 const MOST_CACHED: usize = 64;
 
-/// Maximum bytes of a commit's manifests and lock files together.
+/// Maximum total bytes of a commit's manifests and lock files.
 const MANIFEST_BYTES: u64 = 64 << 20;
 
-/// Maximum bytes of the operator's settings files, including their names.
+/// Maximum total bytes of the operator's settings files, including their names.
 const HOME_BYTES: u64 = 1 << 20;
 
-/// Name prefix of a directory for an unfinished fetch. No test uses such a directory, and one that a killed process
-/// left is removed later.
+/// Name prefix of directories for unfinished fetches. Tests never use such a directory. A directory left behind by a
+/// killed process is removed later.
 const PENDING_PREFIX: &str = ".countersign-new-";
 
 /// Fetches dependencies and caches them.
 #[derive(Debug, Clone)]
 pub struct DependencyFetcher {
-    /// Repository that owns the cached results; other repositories cannot use them.
+    /// Repository that owns the cached results. Other repositories cannot use these results.
     pub repository: String,
     /// Cache directory for all repositories.
     pub cache: PathBuf,
-    /// Hosts that a fetch may contact: `[sandbox] hosts` or the default.
+    /// Hosts that a fetch may contact, from `[sandbox] hosts` in the settings or the default list.
     pub hosts: Hosts,
-    /// Folder with the operator's settings for the fetching programs. Its files are linked into the programs' home.
+    /// Folder with the operator's settings for the fetching programs. The files in it are linked into the home
+    /// directory of these programs.
     pub home: Option<PathBuf>,
 }
 
-/// Commands that fetch one ecosystem's dependencies.
+/// Functions that fetch and install one ecosystem's dependencies.
 pub(super) struct DependencyPreset {
     pub(super) name: &'static str,
     /// Whether a path is a manifest or lock file.
@@ -67,27 +68,29 @@ pub(super) struct DependencyPreset {
     ///
     /// # Errors
     ///
-    /// Returns the lock entries that we refuse to fetch.
+    /// Returns the lock file entries that must not be fetched.
     pub(super) plan_fetch: fn(&ProjectManifests<'_>) -> Result<FetchNeed, String>,
-    /// Returns the part of the operator's settings that tests need, for the file [`SETTINGS_FILE`].
+    /// Returns the part of the operator's settings that tests need, as content for the file [`SETTINGS_FILE`].
     ///
     /// # Errors
     ///
     /// Returns the settings that must not be shown to tests.
     pub(super) settings_for_tests: fn(&FileContents) -> Result<String, String>,
-    /// Adds the result to a toolchain. The path is the result's directory, which contains `home`, `tree` and
-    /// [`SETTINGS_FILE`].
+    /// Adds the fetched dependencies to a toolchain. The path is that of their directory, which contains `home`, `tree`
+    /// and [`SETTINGS_FILE`].
     pub(super) install: fn(&Path, &mut Toolchain),
-    /// Whether the preset only saves time: tests work without its result, and it needs no operator settings.
+    /// Whether the preset only saves time. If so, tests also work without the fetched dependencies, and no operator
+    /// settings are needed.
     pub(super) saves_time: bool,
 }
 
 pub(super) type FileContents = BTreeMap<String, Vec<u8>>;
 
-/// File with the settings for tests, next to the output of the fetch command, which cannot write the file.
+/// Name of the file with the settings for tests. It lies next to the output of the fetch command, in a place to which
+/// that command cannot write.
 pub(super) const SETTINGS_FILE: &str = "told";
 
-/// Sandbox and commit of a fetch.
+/// Sandbox in which a fetch runs, and the commit whose dependencies it fetches.
 pub(super) struct FetchContext<'p> {
     pub(super) sandbox: &'p Sandbox,
     pub(super) snapshot: &'p Snapshot,
@@ -103,7 +106,7 @@ pub(super) struct ProjectManifests<'s> {
 
 pub(super) enum FetchNeed {
     Nothing,
-    /// Nothing can be fetched; holds the reason, which is shown if tests lack something.
+    /// Nothing can be fetched. Holds the reason, which is shown if tests lack a dependency.
     Unknown(String),
     Fetch(FetchPlan),
 }
@@ -112,10 +115,11 @@ pub(super) enum FetchNeed {
 pub(super) struct FetchPlan {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
-    /// Arguments of an offline check. If the check succeeds, this machine has all dependencies and nothing is fetched.
+    /// Arguments of an offline check. If the check succeeds, this machine already has all dependencies and nothing is
+    /// fetched.
     pub(super) local: Vec<String>,
     pub(super) environment: Vec<(&'static str, String)>,
-    /// All files that the fetch command sees: their texts by path.
+    /// All files that the fetch command sees: their contents by path.
     pub(super) files: BTreeMap<String, String>,
     pub(super) folder: String,
 }
@@ -129,7 +133,7 @@ pub(super) struct FetchedDependencies {
 /// Result of [`DependencyFetcher::ensure`].
 pub(super) enum DependencyState {
     Available(FetchedDependencies),
-    /// There are no dependencies. Holds a note to show if tests lack something.
+    /// No dependencies are available. Holds a note to show if tests lack a dependency.
     Unavailable(Option<String>),
 }
 
@@ -203,7 +207,7 @@ impl DependencyFetcher {
         self.fetch(&key, place, tool, &plan, (&home, &settings)).await.map(DependencyState::Available)
     }
 
-    /// Returns the operator's settings files by their paths in the home.
+    /// Returns the operator's settings files by their paths relative to the home directory.
     fn home_files(&self) -> Result<FileContents, (PathBuf, io::Error)> {
         let (mut files, mut room) = (FileContents::new(), HOME_BYTES);
         let Some(home) = &self.home else { return Ok(files) };
@@ -229,7 +233,7 @@ impl DependencyFetcher {
         Ok(files)
     }
 
-    /// Returns the cache key, a hash of all inputs of the fetch. Source files are not inputs.
+    /// Returns the cache key: a hash of all inputs of the fetch. Source files are not among the inputs.
     fn cache_key(
         &self,
         preset: &DependencyPreset,
@@ -248,7 +252,7 @@ impl DependencyFetcher {
         Hash::digest_parts(parts.into_iter().map(str::as_bytes).chain(home)).to_string()
     }
 
-    /// Returns the cached result with this key, if there is one. Only complete results have such a name.
+    /// Returns the cached result with this key, if there is one. Only complete results are stored under a key's name.
     fn find_cached(&self, key: &str) -> io::Result<Option<FetchedDependencies>> {
         let path = self.cache.join(key);
         let held = match File::open(&path) {
@@ -305,7 +309,7 @@ impl DependencyFetcher {
         Ok(self.store_fetched(key, &new)?)
     }
 
-    /// Creates a directory for an unfinished fetch, locked against other processes.
+    /// Creates a directory for an unfinished fetch and locks it against other processes.
     fn create_pending(&self) -> io::Result<PendingFetch> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.cache)?;
         self.remove_stale()?;
@@ -332,7 +336,8 @@ impl DependencyFetcher {
         self.find_cached(key)?.ok_or_else(|| io::Error::other("what was fetched is gone"))
     }
 
-    /// Removes directories of killed fetches. Also removes the least recently used results above the limit.
+    /// Removes the directories of killed fetches. If the cache exceeds its limit, also removes the least recently used
+    /// results.
     fn remove_stale(&self) -> io::Result<()> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(&self.cache)?.flatten() {
@@ -353,8 +358,8 @@ impl DependencyFetcher {
     }
 }
 
-/// Removes a directory that is not in use. Renames it first, so that a partly removed directory is never taken for a
-/// result.
+/// Removes a directory that is not in use. The directory is renamed first, so that a partly removed directory is never
+/// mistaken for a result.
 fn remove_if_unused(path: &Path) {
     let free = |held: &File| flock(held, FlockOperation::NonBlockingLockExclusive).is_ok();
     let Some(_held) = File::open(path).ok().filter(free) else { return };
@@ -368,15 +373,15 @@ fn remove_if_unused(path: &Path) {
     }
 }
 
-/// An unfinished fetch; its directory is removed on drop.
+/// An unfinished fetch. Its directory is removed on drop.
 struct PendingFetch {
     path: PathBuf,
     _held: File,
 }
 
 impl PendingFetch {
-    /// Links the operator's settings into the home. They may contain keys, so they are not copied into the stored
-    /// result, in which the links dangle.
+    /// Creates links to the operator's settings in the home directory. The settings may contain keys, so they are not
+    /// copied into the stored result. The links in the stored result therefore dangle.
     fn link_settings(&self, home: &Path, files: &FileContents) -> io::Result<PathBuf> {
         let settings = self.path.join("settings");
         fs::create_dir(&settings)?;
@@ -451,7 +456,7 @@ async fn is_available_locally(
     Ok(ended.end.success())
 }
 
-/// Runs a system program to its end; a failing exit status is an error.
+/// Runs a system program until it exits. A failing exit status is an error.
 pub(super) async fn run_to_end(command: ChildCommand, cancel: &CancellationToken) -> Result<(), TestError> {
     let done = command.timeout(TIME).run(cancel).await.map_err(|error| match error {
         ProcError::Cancelled => TestError::Sandbox(SandboxError::Cancelled),
@@ -469,7 +474,7 @@ fn write_files(tree: &Path, files: &BTreeMap<String, impl AsRef<[u8]>>) -> io::R
     Ok(())
 }
 
-/// Whether the path is a safe relative path, which names a file below the root.
+/// Whether the path is a safe relative path, so that it names a file below the root.
 fn is_safe_path(path: &str) -> bool {
     !path.contains('\0') && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }

@@ -1,4 +1,5 @@
-//! Runs a repository's own test command and reads its exit code, and its JUnit XML or TAP report if it writes one.
+//! Runs a repository's own test command. Reads the command's exit code, and its JUnit XML or TAP report if it writes
+//! one.
 
 use super::{
     CommandExit, ReportLocation, SuiteCommand, SuiteOutput, TestFailure, TestProject, TestReport, TestResult,
@@ -10,7 +11,7 @@ use super::{
 
 pub(super) struct GenericSuite {
     pub(super) project: TestProject,
-    /// Program folders of this machine's toolchains.
+    /// Folders with the programs of this machine's toolchains.
     pub(super) path: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs Go tests with `go test -json`: one event per line.
+//! Runs Go tests with `go test -json`, whose output has one event per line.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -44,7 +44,7 @@ struct GoSuite {
     project: TestProject,
 }
 
-/// An event of `go test -json` or of the build before it.
+/// An event in the output of `go test -json`, or of the build before the tests.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[derive(Default)]
@@ -195,7 +195,7 @@ fn build_failure(package: &str, output: &str, root: &Path) -> TestResult {
         .with_errors(faults)
 }
 
-/// Parses `a/a_test.go:10:5: undefined: b.C`.
+/// Parses a compiler error such as `a/a_test.go:10:5: undefined: b.C`.
 fn parse_compiler_error(line: &str, root: &Path) -> Option<CompilerError> {
     let at = parse_place(line, root)?;
     let (_, message) = line.split_once(": ")?;
@@ -226,7 +226,8 @@ fn strip_frame_lines(output: &str) -> String {
     output.lines().filter(frame).map(str::trim_start).collect::<Vec<_>>().join("\n")
 }
 
-/// Parses `    a_test.go:10: what`, the compiler's `a/a_test.go:10:5: what`, or a stack frame with an absolute path.
+/// Parses the location in `    a_test.go:10: what`, in the compiler's `a/a_test.go:10:5: what`, or in a stack frame
+/// with an absolute path.
 fn parse_place(line: &str, root: &Path) -> Option<String> {
     let (path, rest) = line.trim_start().split_once(".go:")?;
     let path = Path::new(path).strip_prefix(root).ok().and_then(Path::to_str).unwrap_or(path);

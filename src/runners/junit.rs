@@ -1,4 +1,4 @@
-//! Parses JUnit XML, as many test tools write it.
+//! Parses JUnit XML, a report format that many test tools write.
 
 use quick_xml::{
     Reader,
@@ -15,7 +15,8 @@ pub(super) struct JunitCase {
     pub(super) file: String,
     pub(super) line: Option<u32>,
     pub(super) result: JunitResult,
-    /// Type of the result element; `message` and `text` are its message and text.
+    /// Type of the failure or skip, from the report's result element. `message` and `text` hold that element's message
+    /// and text.
     pub(super) kind: String,
     pub(super) message: String,
     pub(super) text: String,
@@ -34,7 +35,8 @@ pub(super) enum JunitResult {
 ///
 /// # Errors
 ///
-/// Returns what is wrong with the report, in one line. Tests before the error have been passed to `each`.
+/// Returns a one-line description of the error in the report. Tests before the error have already been passed to
+/// `each`.
 pub(super) fn read_junit(xml: &str, mut each: impl FnMut(JunitCase)) -> Result<(), String> {
     let mut reader = Reader::from_str(xml);
     let (mut case, mut depth, mut within) = (None::<JunitCase>, 0usize, false);
@@ -86,7 +88,7 @@ fn append_text(case: &mut Option<JunitCase>, text: &str) {
     }
 }
 
-/// Handles an opening tag. Returns whether the text that follows belongs to a result.
+/// Handles an opening tag. Returns whether the text after the tag is the message of a result.
 fn open_tag(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
     let name = tag.local_name();
     let result = match name.as_ref() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, exit_failure};
 
-/// Adds the results that `binary` printed. `names` are the tests that it listed.
+/// Adds the results that the test binary `binary` printed. `names` are the tests that the binary listed.
 pub(super) fn read_libtest(
     binary: &str,
     names: &BTreeSet<String>,
@@ -60,7 +60,7 @@ pub(super) fn read_libtest(
 }
 
 /// Whether the output shows a failed assertion or a missing expected panic. An `assert!` with a custom message is not
-/// recognized, because it looks like any other panic.
+/// recognized, because its output looks like that of any other panic.
 fn is_assertion(output: &str) -> bool {
     output.lines().any(|line| {
         line.starts_with("assertion ") || line.starts_with("note: ") && line.contains("as expected")
@@ -82,7 +82,8 @@ fn failure_sections(details: &str) -> BTreeMap<&str, &str> {
     sections
 }
 
-/// Parses `thread 'a' (12) panicked at src/lib.rs:22:9:` or `note: test did not panic as expected at src/lib.rs:31:8`.
+/// Parses the location in `thread 'a' (12) panicked at src/lib.rs:22:9:` or `note: test did not panic as expected at
+/// src/lib.rs:31:8`.
 fn parse_place(output: &str) -> Option<String> {
     let line =
         output.lines().find(|line| line.contains(" panicked at ") || line.contains(" as expected at "))?;

@@ -1,8 +1,8 @@
 //! Runs a repository's own tests: chooses the runner, builds its commands, and reads its report.
 //!
-//! Reports are not trusted, because the repository's code writes them in the sandbox. Sizes are limited, names and
-//! messages are sanitized, and a run passes only if its programs also exit successfully. A test can still forge the
-//! report of its runner, which we cannot detect.
+//! Reports are untrusted, because the repository's code writes them in the sandbox. Sizes are limited, names and
+//! messages are sanitized, and a run passes only if its programs also exit successfully. Nevertheless, a test can forge
+//! the report of its runner, which we cannot detect.
 
 mod cargo;
 pub mod change_verification;
@@ -46,38 +46,38 @@ use crate::{
 
 struct TestRunner {
     name: &'static str,
-    /// Manifest files that mark a folder as a project for this runner.
+    /// Names of manifest files. A folder with such a file is a project for this runner.
     manifests: &'static [&'static str],
     probe: ToolchainProbe,
     setup: &'static [DependencyPreset],
     suite: fn(TestProject) -> Box<dyn TestSuite>,
 }
 
-/// Test runners, highest priority first. The priority decides for folders that several runners can test.
+/// Test runners, highest priority first. If several runners can test a folder, the first of them is used.
 const RUNNERS: &[TestRunner] = &[cargo::RUNNER, go::RUNNER, pytest::RUNNER, node::RUNNER];
 
-/// The project to test and how to test it.
+/// A project to test, and the settings for testing it.
 #[derive(Default)]
 struct TestProject {
-    /// Folder of the manifest, relative to the root of the tree; empty for the root.
+    /// Folder of the manifest, relative to the root of the tree. Empty for the root itself.
     folder: String,
     /// Absolute path of the folder inside the sandbox.
     root: PathBuf,
     manifest: String,
-    /// All files of the commit inside `folder`, relative to it.
+    /// Paths of all files of the commit inside `folder`, relative to `folder`.
     paths: Vec<String>,
     settings: TestSettings,
-    /// Whether to measure line coverage, if the runner can.
+    /// Whether line coverage is measured, if the runner supports it.
     coverage: bool,
-    /// Id of the test to run, if a single one is requested.
+    /// Id of the test to run, if only one test is requested.
     only: Option<String>,
-    /// Test files to run, relative to `folder`; empty for all tests.
+    /// Test files to run, relative to `folder`. If empty, all tests run.
     targets: Vec<String>,
     tool: Toolchain,
     time: Duration,
     /// Writable folder outside the tree, for reports.
     reports: PathBuf,
-    /// Writable folder for build output, which later runs reuse.
+    /// Writable folder for build output, which later runs can reuse.
     built: PathBuf,
 }
 
@@ -86,27 +86,27 @@ impl TestProject {
         self.reports.join(coverage::REPORT).display().to_string()
     }
 
-    /// Returns the requested files that this runner recognizes as tests. The request may also name other files that the
-    /// tests need.
+    /// Returns those requested files that this runner recognizes as tests. The request may also contain other files
+    /// that the tests need.
     fn requested_files(&self, is_test: impl Fn(&str) -> bool) -> Vec<&str> {
         let files = self.targets.iter().filter(|_| self.only.is_none()).map(String::as_str);
         files.filter(|file| is_test(file)).collect()
     }
 }
 
-/// One test run as a sequence of programs. Each command depends on the output of the previous program.
+/// One test run as a sequence of programs. Each command is derived from the output of the previous program.
 trait TestSuite: Send {
     /// Returns the first command.
     ///
     /// # Errors
     ///
-    /// Returns the reason why nothing can be run, in one line for a person.
+    /// Returns a one-line reason, for a person to read, why no test can be run.
     fn begin(&mut self) -> Result<SuiteCommand, String>;
 
     fn read_output(&mut self, output: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand>;
 }
 
-/// A program to run. Its standard output goes to a file, so that a report on stdout is not truncated.
+/// A program to run. Its standard output is written to a file, so that a report on standard output is not truncated.
 #[derive(Debug, Default)]
 struct SuiteCommand {
     program: PathBuf,
@@ -114,8 +114,8 @@ struct SuiteCommand {
     environment: Vec<(String, String)>,
     /// Working directory, relative to the root of the tree.
     folder: String,
-    /// Report that the program writes: a file in [`TestProject::reports`], or a file or folder in the tree, relative to
-    /// `folder`.
+    /// Location of the report that the program writes: a file in [`TestProject::reports`], or a file or folder in the
+    /// tree, relative to `folder`.
     report: Option<ReportLocation>,
 }
 
@@ -130,19 +130,19 @@ struct SuiteOutput {
     stdout: String,
     /// End of the program's standard error.
     stderr: String,
-    /// Texts of the report files; empty if the program wrote none.
+    /// Contents of the report files. Empty if the program wrote none.
     reports: Vec<String>,
-    /// Text of [`TestProject::coverage_file`], if the file exists.
+    /// Content of [`TestProject::coverage_file`], if the file exists.
     lines: Option<String>,
 }
 
-/// Derives the failure of a test without a result from its program's exit.
+/// Derives the failure of a test that has no result from the exit status of its program.
 fn exit_failure(end: CommandExit) -> TestFailure {
     if end == CommandExit::TimedOut { TestFailure::Timeout } else { TestFailure::Crash }
 }
 
-/// Returns the runner and the folder of the project to test. Chooses the nearest manifest above most of the files
-/// `at_hand`, or else the topmost manifest of the repository.
+/// Returns the runner and the folder of the project to test. Chooses the nearest manifest above most of the `at_hand`
+/// files. Without such a manifest, chooses the topmost manifest of the repository.
 fn detect_project<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static TestRunner, &'p str)> {
     let projects = || {
         RUNNERS.iter().enumerate().flat_map(|(order, runner)| {
@@ -169,8 +169,8 @@ fn detect_project<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static
     most.or_else(topmost).map(|(_, runner, folder)| (runner, folder))
 }
 
-/// Describes each runner in one line: the toolchain that the sandbox uses, or the missing program and how to install
-/// it.
+/// Returns a one-line description of each runner. If the runner is available, the line names the toolchain that the
+/// sandbox uses. The error names the missing program and how to install it.
 pub async fn describe_toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str, Result<String, String>)> {
     let cancel = CancellationToken::new();
     let look =
@@ -178,7 +178,7 @@ pub async fn describe_toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str
     futures_util::future::join_all(RUNNERS.iter().map(look)).await
 }
 
-/// Summarizes a program's output: up to three lines that mention an error, or else the last line.
+/// Summarizes a program's output: up to three lines that mention an error, or the last line if no line does.
 fn error_summary(output: &str) -> String {
     let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
     let says_so = |line: &&str| line.to_ascii_lowercase().contains("error");
@@ -189,7 +189,7 @@ fn error_summary(output: &str) -> String {
     errors.join("; ")
 }
 
-/// Whether the output says that code uses a missing name. Searches for the messages of common languages.
+/// Whether the output says that code uses a missing name. Recognizes the messages of common languages.
 fn mentions_missing_name(text: &str) -> bool {
     [
         "ModuleNotFoundError",

@@ -1,5 +1,5 @@
-//! Runs `node --test` with our own reporter, because Node's reporters do not report a test's file or why a file failed
-//! to load.
+//! Runs `node --test` with our own reporter. Node's reporters report neither the file of a test nor the reason why a
+//! file failed to load.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,8 @@ impl TestSuite for NodeSuite {
 }
 
 impl NodeSuite {
-    /// Replaces the files in the command by the requested files, if its arguments are only plain file names.
+    /// Replaces the files in the command by the requested files. `None` unless all arguments of the command are plain
+    /// file names.
     fn targeted_command(&self, command: &str) -> Option<String> {
         let files = self.project.requested_files(|file| file.contains("test") && file.ends_with(['s', 'x']));
         let plain = |file: &&str| file.chars().all(|c| c.is_alphanumeric() || "/._- ".contains(c));
@@ -124,8 +125,8 @@ struct NodeManifest {
     scripts: BTreeMap<String, String>,
 }
 
-/// Returns the `node … --test …` part of a test script (`test`, or a script such as `test:unit`), without a coverage
-/// wrapper.
+/// Returns the `node … --test …` part of a test script (`test`, or a script such as `test:unit`), without a wrapper
+/// that measures coverage.
 fn node_test_part((name, script): (&String, &String)) -> Option<String> {
     let parts = script.split(['&', ';', '|']).filter(|_| name.starts_with("test"));
     parts.map(|part| part.split_whitespace().collect::<Vec<_>>()).find_map(|words| {

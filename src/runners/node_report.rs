@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, mentions_missing_name};
 
-/// Maximum nesting of suites in a test's name; reports of test suites are not that deep.
+/// Maximum nesting of suites in a test's name. Real test suites are not nested that deeply.
 const DEEPEST: usize = 64;
 
-/// Maximum bytes kept of a file's standard error.
+/// Maximum bytes kept of the standard error of a test file's process.
 const STDERR_BYTES: usize = 8 * 1024;
 
 pub(super) fn read_node_report(root: &Path, output: &SuiteOutput, found: &mut TestReport) {
@@ -32,7 +32,7 @@ pub(super) fn read_node_report(root: &Path, output: &SuiteOutput, found: &mut Te
     files.record_unfinished(output);
 }
 
-/// One event of our reporter.
+/// One event in the output of our reporter.
 #[derive(Deserialize)]
 struct NodeTestEvent {
     #[serde(rename = "type")]
@@ -44,7 +44,7 @@ struct NodeTestEvent {
     #[serde(default)]
     file: String,
     line: Option<u32>,
-    /// `true`, or the reason why the test is skipped.
+    /// `true` or the reason for skipping, if the test is skipped.
     skip: Option<serde_json::Value>,
     #[serde(default)]
     suite: bool,
@@ -102,7 +102,7 @@ impl NodeReportReader<'_> {
         }
     }
 
-    /// Records that a file's process failed for another reason than a failed test.
+    /// Records that the process of a test file failed for a reason other than a failed test.
     fn record_file_failure(&mut self, path: &str, event: &NodeTestEvent) {
         let file = self.files.remove(path).unwrap_or_default();
         if event.failure == "testTimeoutFailure" && !file.running.is_empty() {

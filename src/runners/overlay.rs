@@ -1,5 +1,5 @@
 //! Writes overlay files into a checked-out commit before anything runs. The commit may contain symlinks, so each folder
-//! is opened relative to its parent and no symlink is followed.
+//! is opened relative to its parent folder and no symlink is followed.
 
 use std::{
     io::{self, Write},
@@ -17,7 +17,8 @@ pub(super) const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).unio
 const FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Writes a file below `root`; without `bytes`, removes it. A file that was executable remains executable.
+/// Writes `bytes` to a file below `root`, or removes the file if `bytes` is `None`. A file that was executable remains
+/// executable.
 pub(super) fn write_overlay_file(root: &Path, path: &str, bytes: Option<&[u8]>) -> io::Result<()> {
     let mut parts: Vec<&str> = path.split('/').collect();
     if parts.iter().any(|part| matches!(*part, "" | "." | "..") || part.eq_ignore_ascii_case(".git")) {
@@ -47,7 +48,7 @@ pub(super) fn write_overlay_file(root: &Path, path: &str, bytes: Option<&[u8]>) 
     std::fs::File::from(file).write_all(bytes)
 }
 
-/// Opens a subfolder without following links, and creates it if `make` is set.
+/// Opens a subfolder without following symlinks. If `make` is true, creates a missing subfolder.
 pub(super) fn open_subfolder(folder: &OwnedFd, name: impl Arg + Copy, make: bool) -> Result<OwnedFd, Errno> {
     if make
         && let Err(error) = mkdirat(folder, name, Mode::from_raw_mode(0o755))

@@ -1,5 +1,5 @@
-//! Fetch presets of each ecosystem: the files to read, the lock entries to refuse, and the command. Only entries that a
-//! committed lock file pins by hash are fetched.
+//! Fetch presets of each ecosystem: the files to read, the lock file entries to refuse, and the command. Only entries
+//! that a committed lock file pins by hash are fetched.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,7 +8,7 @@ use super::{
     toolchains::SYSTEM_PATH,
 };
 
-/// Maximum refused entries named in an error message.
+/// Maximum number of refused entries named in an error message.
 const NAMED: usize = 5;
 
 pub(super) const CARGO: DependencyPreset = DependencyPreset {
@@ -30,7 +30,8 @@ pub(super) const CARGO: DependencyPreset = DependencyPreset {
 
 const CARGO_CONFIG: &str = ".cargo/config.toml";
 
-/// Returns the cargo settings that offline runs need to use a mirror, and no credentials or other settings.
+/// Returns the cargo settings that offline runs need in order to use a mirror. Credentials and all other settings are
+/// left out.
 fn mirror_settings(home: &FileContents) -> Result<String, String> {
     let Some(config) = home.get(CARGO_CONFIG) else { return Ok(String::new()) };
     let config: toml::Table = toml::from_str(&String::from_utf8_lossy(config))
@@ -234,7 +235,7 @@ pub(super) const PIP: DependencyPreset = DependencyPreset {
     saves_time: false,
 };
 
-/// Matches a requirement with package, version, markers and hashes, but without a source URL.
+/// Regular expression for a requirement with package, version, markers and hashes, but without a source URL.
 const PINNED: &str = r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9 ,._-]*\])?\s*===?\s*[A-Za-z0-9.!+_-]+\s*(;[^@/#:]*?)?(\s+--hash=sha(256|384|512):[0-9a-f]+)+$";
 
 fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
@@ -349,8 +350,8 @@ fn plan_go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     }))
 }
 
-/// Prebuilds Go's standard library. Go ships it as source and would compile it in each run, so that even a one-line
-/// test took 20 s.
+/// Preset that prebuilds Go's standard library. Go ships the library as source and would compile it in each run, so
+/// that even a one-line test would take 20 s.
 pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
     name: "go's library",
     is_manifest: |_| false,
@@ -368,20 +369,20 @@ pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
     saves_time: true,
 };
 
-/// Script that compiles the standard library. It ignores packages that fail to build here; a run that needs one builds
-/// it, or reports the error.
+/// Script that compiles Go's standard library. The script ignores packages that fail to build. A test run that needs
+/// such a package builds it itself, or reports the error.
 const LIBRARY: &str = "export GOCACHE=\"$HOME/built\"; mkdir \"$GOCACHE\"; echo module a >go.mod; \
     { echo package a; go list std | grep -vE '(^|/)(internal|vendor)(/|$)' | sed 's/.*/import _ \"&\"/'; } >a_test.go; \
     go test . || :";
 
-/// Escapes capital letters like Go's module cache does, because some file systems ignore case.
+/// Escapes capital letters in the same way as Go's module cache, because some file systems ignore case.
 fn module_cache_name(module: &str, version: &str) -> String {
     let marked =
         |c: char| if c.is_ascii_uppercase() { format!("!{}", c.to_ascii_lowercase()) } else { c.into() };
     format!("{module}@{version}").chars().map(marked).collect()
 }
 
-/// Certificate file of this machine, for tools that do not use the system's certificates by default.
+/// Returns the path of this machine's certificate file, for tools that do not use the system's certificates by default.
 fn certificate_file() -> Option<String> {
     let known =
         ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
@@ -389,7 +390,8 @@ fn certificate_file() -> Option<String> {
 }
 
 impl ProjectManifests<'_> {
-    /// Returns the folder and text of the file named `name` that is nearest: in the project's folder or above it.
+    /// Returns the folder and text of the nearest file named `name`. Searches the project's folder first, then each
+    /// parent folder.
     fn nearest_file(&self, name: &str) -> Option<(String, &str)> {
         let folders = Path::new(self.folder).ancestors();
         let mut there = folders.filter_map(|folder| {
@@ -399,7 +401,7 @@ impl ProjectManifests<'_> {
         there.next()
     }
 
-    /// Returns `path` relative to the project's folder, if it is inside that folder.
+    /// Returns `path` relative to the project's folder. `None` if `path` is outside that folder.
     fn relative_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder {
             "" => Some(path),
@@ -416,7 +418,7 @@ fn unknown_need(why: &str) -> FetchNeed {
     FetchNeed::Unknown(why.to_owned())
 }
 
-/// Rejects entries that break a rule.
+/// Rejects lock file entries that break a rule.
 ///
 /// # Errors
 ///
@@ -435,8 +437,8 @@ fn reject_entries(rule: &str, these: impl Iterator<Item = String>) -> Result<(),
 mod tests {
     use super::{super::toolchains::Toolchain, *};
 
-    /// Returns the fetch planned for a commit with these files, as one word or a command line. The project is in
-    /// `folder`.
+    /// Returns the fetch planned for a commit with these files, as "nothing", a reason, or a command line. `folder` is
+    /// the project's folder.
     fn needed(preset: &DependencyPreset, folder: &str, files: &[(&str, &str)]) -> String {
         let paths: Vec<String> = files.iter().map(|(path, _)| (*path).to_owned()).collect();
         let files = files.iter().filter(|(path, _)| (preset.is_manifest)(path));

@@ -1,5 +1,5 @@
-//! Runs Python tests with pytest. Reads its JUnit XML, or, if pytest exited before writing that file, its progress
-//! output.
+//! Runs Python tests with pytest. Reads the JUnit XML file that pytest writes. If pytest exited before writing it,
+//! reads the progress output instead.
 
 use std::path::Path;
 
@@ -35,8 +35,8 @@ pub(super) const RUNNER: TestRunner = TestRunner {
     suite: |project| Box::new(PytestSuite { project }),
 };
 
-/// Parses executable, prefix, base prefix and module search paths. Only package folders filled by installers are used,
-/// because people may add any folder to the search path.
+/// Parses executable, prefix, base prefix and module search paths. Keeps only the package folders that installers write
+/// to, because the search path may contain arbitrary user folders.
 fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let [program, prefix, base, modules @ ..] = lines else { return None };
     let installed = modules.iter().map(Path::new);
@@ -160,8 +160,8 @@ fn is_assertion(complaint: &str) -> bool {
     complaint.lines().next().is_some_and(|line| starts.iter().any(|word| line.trim_start().starts_with(word)))
 }
 
-/// Parses `tests/test_a.py:10: in test_b` for the repository's own files, or `E  File "/tree/a.py", line 3` for a
-/// syntax error.
+/// Parses the location in `tests/test_a.py:10: in test_b` for the repository's own files, or in `E  File "/tree/a.py",
+/// line 3` for a syntax error.
 fn parse_place(line: &str, root: &str) -> Option<String> {
     if let Some((_, file)) = line.split_once(&format!("File \"{root}/")) {
         let (path, number) = file.split_once("\", line ")?;
@@ -173,15 +173,15 @@ fn parse_place(line: &str, root: &str) -> Option<String> {
     own.then(|| format!("{path}.py:{number}"))
 }
 
-/// Returns the lines that pytest marks as errors, or all lines if none is marked.
+/// Returns the lines that pytest marks as errors. If no line is marked, returns all lines.
 fn error_lines(text: &str) -> String {
     let marked: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("E  ")).map(str::trim_end).collect();
     if marked.is_empty() { text.to_owned() } else { marked.join("\n").replace("\n ", "\n") }
 }
 
-/// Reads progress lines such as `tests/test_a.py::test_b PASSED   [ 10%]`. The line of the test that was running has no
-/// outcome.
+/// Reads progress lines such as `tests/test_a.py::test_b PASSED   [ 10%]`. If pytest exited early, the line of the test
+/// that was running has no outcome.
 fn read_progress(output: &SuiteOutput, found: &mut TestReport) {
     const WORDS: &[(&str, TestOutcome)] = &[
         (" PASSED", TestOutcome::Passed),

@@ -30,34 +30,34 @@ use crate::{
     sandbox::{self, Level, Sandbox, SandboxCommand, SandboxError, SandboxLimits},
 };
 
-/// Time limit for all programs of one run.
+/// Total time limit of all programs in one run.
 const TIME: Duration = Duration::from_secs(20 * 60);
 
-/// Minimum time limit of one program, even if less of the run's time remains.
+/// Minimum time limit of one program, used even if less of the run's time remains.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// Maximum bytes read from the output and all reports of one program; more than a suite of 50,000 tests writes.
+/// Maximum total bytes read from the output and all reports of one program. A suite of 50,000 tests writes less.
 const REPORT_BYTES: u64 = 64_000_000;
 
 /// Options of a test run.
 #[derive(Debug, Clone, Default)]
 pub struct TestRequest {
     pub settings: TestSettings,
-    /// Files that the change is about; the project nearest to them is tested.
+    /// Files that the change affects. The project nearest to these files is tested.
     pub at_hand: Vec<String>,
-    /// Id of the single test to run.
+    /// Id of the test to run, if only one test is requested.
     pub only: Option<String>,
     /// Test files to run, relative to the repository's root. If the list is empty or the runner cannot select files,
     /// all tests run.
     pub targets: Vec<String>,
-    /// Files to write over the commit, by path from the repository's root; `None` removes a file.
+    /// Files to write over the commit, by path from the repository's root. `None` removes a file.
     pub overlay: Vec<(String, Option<Vec<u8>>)>,
-    /// Whether to measure line coverage, if the runner can. Measuring needs a separate run, because it may disturb the
-    /// tests.
+    /// Whether line coverage is measured, if the runner supports it. Measuring needs a separate run, because it may
+    /// disturb the tests.
     pub coverage: bool,
-    /// Time limit of the run; `None` for the default. Fetching dependencies has a separate limit.
+    /// Time limit of the run. `None` for the default limit. Fetching dependencies has a limit of its own.
     pub time: Option<Duration>,
-    /// Fetches dependencies. Without it, tests can use only those installed on this machine.
+    /// Fetcher for dependencies. With `None`, tests can use only dependencies installed on this machine.
     pub dependencies: Option<DependencyFetcher>,
 }
 
@@ -65,18 +65,19 @@ pub struct TestRequest {
 #[derive(Debug, Serialize)]
 pub struct TestRun {
     pub runner: &'static str,
-    /// Folder of the project; empty for the root.
+    /// Folder of the project, relative to the repository's root. Empty for the root itself.
     pub folder: String,
     #[serde(flatten)]
     pub found: TestReport,
-    /// Reasons why dependencies were not fetched, if tests lack something.
+    /// Reasons why dependencies were not fetched, if missing dependencies could explain a failure. If the tests did not
+    /// pass, also reasons why toolchains do not work in the sandbox.
     pub notes: Vec<String>,
     #[serde(skip)]
     pub left_out: Vec<SkippedPath>,
     pub seconds: f64,
 }
 
-/// Reason why no test could run.
+/// Reason why the tests could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum TestError {
     #[error(
@@ -100,7 +101,7 @@ pub enum TestError {
 ///
 /// # Errors
 ///
-/// Returns an error if nothing could run. Failing tests are not an error.
+/// Returns an error if no test could be run. Failing tests are not an error.
 pub async fn run_tests(
     sandbox: &Sandbox,
     snapshot: &Snapshot,
@@ -110,12 +111,13 @@ pub async fn run_tests(
     TestWorkspace::new()?.run(sandbox, snapshot, request, cancel).await
 }
 
-/// Workspace for repeated runs of one commit's tests. Each run gets fresh files and a fresh home. Build output is kept,
-/// so that only changes are rebuilt.
+/// Workspace for repeated runs of one commit's tests. Each run gets fresh files and a fresh home directory. Build
+/// output is kept, so that only changes are rebuilt.
 pub struct TestWorkspace {
     scratch: TestDirectories,
     began: SystemTime,
-    /// Overlay files of the last run, each with its modification time, by which build tools detect changes.
+    /// Overlay files of the last run, each with its modification time. Build tools detect changes by the modification
+    /// time.
     overlaid: HashMap<String, (Vec<u8>, SystemTime)>,
     used: bool,
 }
@@ -131,7 +133,7 @@ impl TestWorkspace {
         Ok(Self { scratch: TestDirectories::new()?, began, overlaid: HashMap::new(), used: false })
     }
 
-    /// Runs the tests once, like [`run_tests`], but keeps the build output.
+    /// Runs the tests once, like [`run_tests`], but keeps the build output for later runs.
     ///
     /// # Errors
     ///
@@ -246,16 +248,16 @@ struct SelectedSuite {
 #[derive(Default)]
 struct TestEnvironment {
     tools: Vec<Toolchain>,
-    /// Fetched dependencies, protected from removal during the run.
+    /// Fetched dependencies. They are held here so that they are not removed during the run.
     held: Vec<FetchedDependencies>,
-    /// Notes for [`TestRun::notes`].
+    /// Notes to be returned in [`TestRun::notes`].
     notes: Vec<String>,
-    /// Toolchains that the command may need but that do not run in the sandbox.
+    /// Reasons why toolchains that the command may need do not work in the sandbox.
     unreached: Vec<String>,
 }
 
 impl TestEnvironment {
-    /// Adds a toolchain of this machine, with the dependencies of the project in that folder.
+    /// Adds a toolchain of this machine, together with the dependencies of the project in `folder`.
     async fn add_toolchain(
         &mut self,
         place: &FetchContext<'_>,
@@ -285,8 +287,8 @@ impl TestEnvironment {
     }
 }
 
-/// Returns a note if changed files include manifests or lock files. New dependencies are not fetched, because nobody
-/// has approved them yet.
+/// Returns a note if the changed files include manifests or lock files, otherwise `None`. Dependencies that a change
+/// adds are not fetched, because nobody has approved them yet.
 pub fn unfetched_note<'p>(changed: impl Iterator<Item = &'p str>) -> Option<String> {
     const NAMED: usize = 5;
     let reads =
@@ -302,7 +304,8 @@ pub fn unfetched_note<'p>(changed: impl Iterator<Item = &'p str>) -> Option<Stri
     Some(format!("{named}{more} {is} changed; new dependencies in {it} are not fetched in this run"))
 }
 
-/// Chooses the repository's own test command, or the runner for its project files.
+/// Chooses how to run the tests: with the repository's own test command, or with the runner that matches its project
+/// files.
 async fn choose_suite(
     place: &FetchContext<'_>,
     scratch: &TestDirectories,
@@ -384,14 +387,14 @@ async fn choose_suite(
     Ok(SelectedSuite { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
 }
 
-/// Directories of test runs, deleted on drop.
+/// Directories of test runs. They are deleted on drop.
 struct TestDirectories {
     _all: sandbox::ScratchDirectory,
     tree: std::path::PathBuf,
-    /// Directory for reports and the home.
+    /// Directory that contains the reports and the home directory.
     out: std::path::PathBuf,
     built: std::path::PathBuf,
-    /// Whether no command has run in these directories yet.
+    /// Whether no command has run in these directories so far.
     fresh: bool,
 }
 
@@ -410,16 +413,16 @@ impl TestDirectories {
         std::fs::create_dir_all(self.out.join("home"))
     }
 
-    /// Clears everything except the build output for the next run. We never write into the build output ourselves,
-    /// since a run may have changed it.
+    /// Clears everything except the build output, in preparation for the next run. The bot never writes into used build
+    /// output itself, because a test run may have tampered with it.
     fn reset(&mut self) -> io::Result<()> {
         self.fresh = false;
         [&self.tree, &self.out].into_iter().try_for_each(|directory| proc::remove_all(directory))?;
         self.create_directories()
     }
 
-    /// Copies the prebuilt standard libraries of the toolchains. They are trusted, because no repository code took part
-    /// in building them.
+    /// Copies the prebuilt standard libraries of the toolchains into the build output. The libraries are trusted,
+    /// because no repository code took part in building them.
     async fn copy_prebuilt(
         &self,
         runner: &str,
@@ -442,7 +445,7 @@ impl TestDirectories {
         Ok(())
     }
 
-    /// Runs a command; returns its output and whether its report was read completely.
+    /// Runs a command. Returns the command's output, and whether its report was read completely.
     async fn run_command(
         &self,
         sandbox: &Sandbox,
@@ -487,8 +490,8 @@ impl TestDirectories {
 
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
-/// Opens a file or folder that a run created below `root`, if it exists. No symlink is followed, because the tests may
-/// have linked to files that they cannot read themselves.
+/// Opens a file or folder that a run created below `root`, if it exists. No symlink is followed, because tests may have
+/// created links to files that they cannot read themselves.
 fn open_within(root: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
     let mut at = open(root, READ, Mode::empty())?;
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
@@ -500,8 +503,8 @@ fn open_within(root: &Path, path: &str) -> io::Result<Option<OwnedFd>> {
     Ok(Some(at))
 }
 
-/// Reads a file, or all XML files of a folder. Subtracts the bytes read from `room`, the number of bytes that may still
-/// be read.
+/// Reads a file, or all XML files of a folder. `room` is the number of bytes that may still be read; the bytes read are
+/// subtracted from it.
 fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String>> {
     let Some(at) = open_within(root, path)? else { return Ok(Vec::new()) };
     if let Some(text) = read_text(at.try_clone()?, room)? {
@@ -522,7 +525,7 @@ fn read_within(root: &Path, path: &str, room: &mut u64) -> io::Result<Vec<String
     Ok(texts)
 }
 
-/// Reads a regular file; returns `None` if `file` is not a regular file.
+/// Reads a regular file. Returns `None` if `file` is not a regular file.
 fn read_text(file: OwnedFd, room: &mut u64) -> io::Result<Option<String>> {
     let file = File::from(file);
     if !file.metadata()?.is_file() {
@@ -627,8 +630,8 @@ mod tests {
         crate::git::open_local(root, "HEAD").await.unwrap()
     }
 
-    /// Checks modification times, by which build tools detect changes: an unchanged file keeps its time, and a reverted
-    /// file gets a new one.
+    /// Also checks the modification times, by which build tools detect changes: an unchanged file keeps its time, and a
+    /// reverted file gets a new time.
     #[tokio::test]
     async fn test_runs_in_one_workspace_share_only_build_output() {
         let root = tempfile::tempdir().unwrap();

@@ -38,7 +38,7 @@ pub(super) fn read_tap(text: &str, found: &mut TestReport) {
     }
 }
 
-/// Parses a test line after `ok` or `not ok`: ` 3 - name # SKIP reason`.
+/// Parses the rest of a test line after `ok` or `not ok`, such as ` 3 - name # SKIP reason`.
 fn test_from_line(ok: bool, rest: &str, number: usize, more: &str) -> TestResult {
     let (name, directive) = match rest.rsplit_once(" # ") {
         Some((name, directive)) => (name, directive.trim()),
@@ -56,7 +56,7 @@ fn test_from_line(ok: bool, rest: &str, number: usize, more: &str) -> TestResult
     }
 }
 
-/// Parses a plan line: `1..12`.
+/// Parses a plan line such as `1..12`.
 fn parse_plan(line: &str) -> Option<usize> {
     line.strip_prefix("1..")?.split_whitespace().next()?.parse().ok()
 }

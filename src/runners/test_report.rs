@@ -7,25 +7,27 @@ use serde::{Deserialize, Serialize};
 use super::LineCoverage;
 use crate::documents::is_invisible;
 
-/// Maximum tests kept; further tests are only counted. No suite that people read is larger.
+/// Maximum number of tests kept in a report. Further tests are only counted. No suite whose results people read is
+/// larger.
 const MOST_TESTS: usize = 50_000;
 
 const MOST_TROUBLE: usize = 100;
 
-/// Maximum compiler errors kept per build failure. A failure with more errors is not accepted as a proof.
+/// Maximum number of compiler errors kept per build failure. A failure with more errors is not accepted as a proof.
 pub(super) const MOST_FAULTS: usize = 200;
 
-/// Maximum bytes of a test's name, enough for a long path; `MESSAGE_BYTES` is that of its message, enough for a screen.
+/// Maximum bytes of a test's name, which is enough for a long path. `MESSAGE_BYTES` is the maximum of a test's message,
+/// which is enough for a screen.
 const ID_BYTES: usize = 400;
 const MESSAGE_BYTES: usize = 4_000;
 
 /// Result of one test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestResult {
-    /// Id in its runner's notation, including its file, package or binary.
+    /// Id of the test in its runner's notation, including the test's file, package or binary.
     pub id: String,
     pub outcome: TestOutcome,
-    /// Message of a failure or skip; may be empty.
+    /// Message of a failure or skip. May be empty.
     pub message: String,
     /// Location as `path:line`, with the path relative to the project.
     pub place: Option<String>,
@@ -37,10 +39,10 @@ pub struct TestResult {
 /// A compiler error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompilerError {
-    /// Path relative to its project; empty if the error has none.
+    /// Path of the file, relative to its project. Empty if the error names no file.
     pub file: String,
     pub message: String,
-    /// Missing names that the error reports; empty for any other error.
+    /// Names that the error reports as missing. Empty for any other error.
     pub missing: Vec<String>,
 }
 
@@ -81,7 +83,7 @@ impl TestResult {
     }
 }
 
-/// Outcome of a test; in JSON `"passed"`, `"skipped"` or `{"failed": "assertion"}`.
+/// Outcome of a test. The JSON form is `"passed"`, `"skipped"` or, for example, `{"failed": "assertion"}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestOutcome {
@@ -90,19 +92,19 @@ pub enum TestOutcome {
     Failed(TestFailure),
 }
 
-/// Cause of a test's failure, if the report shows it.
+/// Cause of a test's failure, as far as the report shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestFailure {
     Assertion,
-    /// Another error at run time, or an unknown cause.
+    /// The test failed with another error at run time, or for an unknown cause.
     Error,
-    /// The code uses a name that does not exist.
+    /// The test failed because the code uses a name that does not exist.
     Missing,
     Build,
     Timeout,
     Crash,
-    /// The test needs 127.0.0.1, which the sandbox does not provide at this level.
+    /// The test failed because it needs 127.0.0.1, which the sandbox does not provide at this level.
     NeedsLoopback,
 }
 
@@ -120,18 +122,18 @@ impl TestFailure {
     }
 }
 
-/// Results of a test run, and the problems that make them untrustworthy.
+/// Results of a test run, and the problems because of which they cannot be trusted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TestReport {
     pub tests: Vec<TestResult>,
-    /// Problems of the whole run, one per line. If there are any, the report is not trusted.
+    /// Problems that concern the whole run, one per line. If there are any, the report is not trusted.
     pub trouble: Vec<String>,
     /// Line coverage, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<LineCoverage>,
     #[serde(skip)]
     named: HashMap<String, usize>,
-    /// Number of tests with the same name, by name.
+    /// Number of tests seen so far with the same name, by name.
     #[serde(skip)]
     again: HashMap<String, usize>,
     #[serde(skip)]
@@ -152,12 +154,12 @@ impl TestReport {
         self.tests.iter().filter(|test| matches!(test.outcome, TestOutcome::Failed(_)))
     }
 
-    /// Whether a test timed out. Other tests that waited for it may have failed as a consequence.
+    /// Whether a test timed out. Other tests may have failed only because they waited for that test.
     pub fn has_timeout(&self) -> bool {
         self.count(TestOutcome::Failed(TestFailure::Timeout)) > 0
     }
 
-    /// Whether missing dependencies could explain one of the failures.
+    /// Whether missing dependencies could explain one of the failed tests.
     pub(super) fn may_lack_dependencies(&self) -> bool {
         let missing = TestOutcome::Failed(TestFailure::Missing);
         !self.trouble.is_empty()
@@ -165,7 +167,7 @@ impl TestReport {
             || self.count(TestOutcome::Failed(TestFailure::Build)) > 0
     }
 
-    /// Adds a test. If a test of the same name exists, appends a number to the name.
+    /// Adds a test. If the report already has a test of the same name, a number is appended to the new test's name.
     pub(super) fn add(&mut self, test: TestResult) {
         let mut test = sanitize_test(test);
         if self.named.contains_key(&test.id) {
@@ -176,8 +178,8 @@ impl TestReport {
         self.push_test(test);
     }
 
-    /// Adds a test that may have been reported already, for example because its cleanup also failed. Keeps the worse
-    /// result.
+    /// Adds a test that may have been reported already, for example because its cleanup also failed. If both reports
+    /// exist, the worse result is kept.
     pub(super) fn add_or_merge(&mut self, test: TestResult) {
         let test = sanitize_test(test);
         let failed = matches!(test.outcome, TestOutcome::Failed(_));
@@ -205,7 +207,7 @@ impl TestReport {
         }
     }
 
-    /// Completes the report with problems that concern the whole run. Call it last.
+    /// Completes the report with problems that concern the whole run. Must be called after all tests were added.
     pub(super) fn finish(&mut self) {
         if self.beyond > 0 {
             self.trouble.push(format!(
@@ -232,7 +234,7 @@ impl TestReport {
     }
 }
 
-/// Sanitizes name and message so that they cannot affect a terminal or page. A name becomes a single line.
+/// Sanitizes a test's name and message so that they cannot affect a terminal or page. The name becomes a single line.
 fn sanitize_test(test: TestResult) -> TestResult {
     let place = test.place.map(|place| sanitize_line_to(&place, ID_BYTES));
     TestResult {

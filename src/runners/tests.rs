@@ -1,4 +1,4 @@
-//! Report readers, tested on real reports of the sample tests in `fixtures/runners/planted`.
+//! Tests of the report readers, on real reports of the sample tests in `fixtures/runners/planted`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
@@ -20,7 +20,7 @@ fn suite_output(end: CommandExit, stdout: &str, reports: &[&str]) -> SuiteOutput
     SuiteOutput { end, stdout: stdout.to_owned(), stderr: String::new(), reports, lines: None }
 }
 
-/// Formats each test as `id: outcome at place`.
+/// Formats each test of a report as `id: outcome at location`.
 fn test_lines(found: &TestReport) -> Vec<String> {
     let line = |test: &TestResult| {
         let outcome = match test.outcome {
@@ -40,7 +40,7 @@ fn message<'f>(found: &'f TestReport, id: &str) -> &'f str {
     &found.tests.iter().find(|test| test.id == id).unwrap_or_else(|| panic!("no {id}")).message
 }
 
-/// Formats each compiler error as `file: missing names`.
+/// Formats each compiler error of a report as `file: missing names`.
 fn faults(found: &TestReport, id: &str) -> Vec<String> {
     let test = found.tests.iter().find(|test| test.id == id).unwrap_or_else(|| panic!("no {id}"));
     test.faults.iter().map(|fault| format!("{}: {}", fault.file, fault.missing.join(" "))).collect()

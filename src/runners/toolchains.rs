@@ -1,5 +1,5 @@
-//! Finds this machine's toolchains by running them. They run outside any repository, because a repository's files could
-//! change their answers.
+//! Finds the toolchains of this machine by running them. They run outside any repository, because files of a repository
+//! could change their output.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use crate::{
     sandbox::{Level, Sandbox, SandboxCommand, SandboxError, ScratchDirectory},
 };
 
-/// Time limit for printing a version, long enough for a very busy machine.
+/// Time limit for a tool to print its version. Long enough for a very busy machine.
 const TRIAL: Duration = Duration::from_secs(60);
 
 /// Environment variables of the server that toolchains need to find their files.
@@ -33,43 +33,44 @@ const PASSED_ON: &[&str] = &[
     "PYENV_ROOT",
 ];
 
-/// Search path of system programs that tests may run.
+/// Search path for the system programs that tests may run.
 pub(super) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 pub(super) struct ToolchainProbe {
     pub(super) language: &'static str,
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
-    /// Arguments that make the tool print its version on the first line. The program of the [`Toolchain`] accepts them,
-    /// too.
+    /// Arguments that make the tool print its version on the first line. The `program` of the found [`Toolchain`]
+    /// accepts the same arguments.
     pub(super) version: &'static [&'static str],
-    /// Oldest supported version as major and minor; (0, 0) for any.
+    /// Oldest supported version, as major and minor number; `(0, 0)` if every version is supported.
     pub(super) oldest: (u32, u32),
-    /// Message if the tool is missing.
+    /// Error message if the tool is missing or too old.
     pub(super) missing: &'static str,
     pub(super) tool: fn(&[&str]) -> Option<Toolchain>,
 }
 
-/// A toolchain of this machine.
+/// A toolchain that is installed on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Toolchain {
     pub(super) program: PathBuf,
-    /// Paths that the toolchain reads outside the system's folders.
+    /// Paths outside the system's folders that the toolchain reads.
     pub(super) read: Vec<PathBuf>,
-    /// Paths to link into the home of the toolchain's programs, each with its target.
+    /// Links to create in the home directory of the toolchain's programs: relative path of each link, and the link's
+    /// target.
     pub(super) home: Vec<(&'static str, PathBuf)>,
-    /// Tree with `node_modules` folders that are linked into the tests' tree.
+    /// Folder tree whose `node_modules` folders are linked into the tests' tree.
     pub(super) modules: Option<PathBuf>,
-    /// Prebuilt standard library, which each run copies.
+    /// Prebuilt standard library. Each run works on its own copy.
     pub(super) built: Option<PathBuf>,
     pub(super) environment: Vec<(&'static str, String)>,
-    /// First line that the tool printed as its version. Further lines describe the tool's target.
+    /// Version output of the tool: the first line is the version; further lines describe the tool's target.
     pub(super) version: String,
 }
 
 impl Toolchain {
-    /// Links the toolchain's files into a home and a tree. Call this once, before anything runs, because tests may
-    /// replace any folder by a symlink.
+    /// Links the toolchain's files into a home directory and a tree. Must be called once, before anything runs there,
+    /// because tests may replace any folder by a symlink.
     pub(super) fn link_into(&self, home: &Path, tree: &Path) -> io::Result<()> {
         for (name, target) in &self.home {
             let link = home.join(name);
@@ -96,12 +97,12 @@ impl ToolchainProbe {
         Ok(Toolchain { version, ..tool })
     }
 
-    /// Runs the tool in the sandbox once. If we are root, the sandbox uses another user, who cannot run a program in a
-    /// private home at the basic level.
+    /// Runs the tool in the sandbox once. This trial is needed because the sandbox uses another user if we are root. At
+    /// the basic level, that user cannot run a program in a private home directory.
     ///
     /// # Errors
     ///
-    /// Returns why the tool does not run in the sandbox, and how to fix that.
+    /// Returns the reason why the tool does not run in the sandbox, and a suggested fix.
     pub(super) async fn try_in_sandbox(
         &self,
         sandbox: &Sandbox,
@@ -139,7 +140,7 @@ impl ToolchainProbe {
         ))
     }
 
-    /// Describes the toolchain of this machine in one line.
+    /// Returns a one-line description of the toolchain of this machine.
     ///
     /// # Errors
     ///
@@ -170,29 +171,30 @@ impl ToolchainProbe {
     }
 }
 
-/// Returns major and minor of the first version number in a line such as `go version go1.24.3 linux/amd64`.
+/// Returns the major and minor number of the first version in a line such as `go version go1.24.3 linux/amd64`.
 fn parse_version(line: &str) -> (u32, u32) {
     let from = line.find(|c: char| c.is_ascii_digit()).unwrap_or(line.len());
     let mut parts = line[from..].split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// Returns the folder that the environment variable names, or else the default folder in the server's home.
+/// Returns the folder that the environment variable names. If the variable is unset, returns the default folder `name`
+/// in the server's home directory.
 pub(super) fn home_folder(variable: &str, name: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
     named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(name)))
 }
 
-/// Whether tests may read a toolchain's whole folder. They may not if our home is inside: a toolchain in `~/bin` would
-/// report the home as its folder.
+/// Whether tests may read the whole folder of a toolchain. They may not if the folder contains our home directory: a
+/// toolchain in `~/bin` reports the home directory as its folder.
 pub(super) fn is_safe_to_share(folder: &Path) -> bool {
     let home = home_folder("HOME", "").unwrap_or_else(|| "/".into());
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     !real(&home).starts_with(real(folder))
 }
 
-/// Returns the files in `/etc` that Debian's Java and Maven read when they start. Other files of these folders may
-/// contain passwords, so they are left out.
+/// Returns the files in `/etc` that Debian's Java and Maven read when they start. All other files of these folders are
+/// left out, because they may contain passwords.
 pub(super) fn java_config_files(etc: &Path) -> Vec<PathBuf> {
     let entries =
         |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -203,9 +205,9 @@ pub(super) fn java_config_files(etc: &Path) -> Vec<PathBuf> {
     java.chain(["maven/m2.conf", "maven/logging"].map(|name| etc.join(name))).collect()
 }
 
-/// Links fetched `node_modules` folders into the tree, down to this depth. Each becomes a regular folder whose entries
-/// are links, since tools write state next to the modules. No link in the commit is followed, because it may lead
-/// anywhere.
+/// Links the entries of fetched `node_modules` folders into the tree; `depth` is the current depth below the root of
+/// the tree. Each `node_modules` becomes a regular folder that contains links, because tools write state next to the
+/// modules. Symlinks in the commit are not followed, because they may lead anywhere.
 fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
     let folders = fs::read_dir(made)?.flatten();
     for entry in folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -258,8 +260,8 @@ mod tests {
         assert!(probe((1, 19)).find(&cancel).await.is_ok());
     }
 
-    /// The folder must be writable, because tools write state next to the modules. A project's own packages come from
-    /// the tree.
+    /// `node_modules` must be a writable folder, because tools write state next to the modules. The project's own
+    /// packages must come from the tree.
     #[test]
     fn node_modules_entries_are_linked_into_a_directory_of_the_run() {
         let (made, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

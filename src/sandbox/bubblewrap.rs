@@ -12,14 +12,14 @@ use crate::proc::{DEVICES, SYSTEM_PATHS};
 /// Path of our own executable inside the sandbox.
 const OWN: &str = "/run/countersign";
 
-/// Builds the arguments. Everything is read-only except the work tree, the writable directories, `/tmp` and `/dev/shm`.
-/// The last two are in memory, so their bytes are part of the memory limit.
+/// Builds the arguments. Everything is mounted read-only except the work tree, the writable directories, `/tmp` and
+/// `/dev/shm`. `/tmp` and `/dev/shm` are in memory, so their contents count towards the memory limit.
 ///
-/// The command, its environment and its writable paths are sent on stdin instead, because any user can read a command
-/// line.
+/// The command, its environment and its writable paths are sent on stdin instead, because any user of the machine can
+/// read a command line.
 ///
-/// `root`: our executable switches users inside, so bubblewrap creates no user namespace, which would map only one of
-/// the two users.
+/// If `root` is set, bubblewrap creates no user namespace, because such a namespace would map only one user. Our
+/// executable then switches to the other user inside the sandbox.
 pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bool) -> Vec<OsString> {
     let mut all = BubblewrapArguments::default();
     for own in ["ipc", "pid", "net", "uts", "cgroup-try"] {
@@ -86,8 +86,8 @@ impl BubblewrapArguments {
         self.args.extend(words.iter().map(|word| word.as_ref().to_owned()));
     }
 
-    /// Adds a mount. First adds arguments that create its parent directories, since only root could access those that
-    /// bubblewrap creates on its own.
+    /// Adds a mount. First adds arguments that create the parent directories of the mount point, because only root
+    /// could access parent directories that bubblewrap creates on its own.
     fn bind(&mut self, how: &str, from: impl AsRef<Path>, to: impl AsRef<Path>) {
         let (from, to) = (from.as_ref(), to.as_ref());
         let above: Vec<&Path> = to.ancestors().skip(1).filter(|above| above.parent().is_some()).collect();
@@ -100,7 +100,7 @@ impl BubblewrapArguments {
     }
 }
 
-/// Adds a suggested fix to the error of a failed trial run.
+/// Appends a suggested fix to the error message of a failed trial run.
 pub(super) fn remedy(why: &str) -> String {
     let help = if why.contains("was not found") {
         "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`)"

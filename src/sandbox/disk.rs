@@ -1,4 +1,5 @@
-//! Disk usage of a run's directories. The kernel limits the size of each file, but not the total.
+//! Disk usage of a run's directories. It must be measured because the kernel limits the size of each file, but not the
+//! total size.
 
 use std::{
     fs,
@@ -11,32 +12,33 @@ use std::{
 use super::{CommandExit, SandboxLimits};
 use crate::proc::memory_available;
 
-/// Minimum pause between two measurements. The pause is also at least `SHARE` times the duration of the last
-/// measurement, to limit the load.
+/// Minimum pause between two measurements. To limit the load, the pause is also at least `SHARE` times the duration of
+/// the last measurement.
 const LOOK: Duration = Duration::from_millis(500);
 const SHARE: u32 = 10;
 
-/// Minimum free bytes on each file system of the directories; half of the bytes free before the run, if that is less.
-/// Catches usage that the measurement misses.
+/// Minimum free bytes on each file system of the run's directories. If half of the bytes that were free before the run
+/// is less, that half is the minimum. This limit catches usage that the measurement misses.
 const RESERVE: u64 = 256 << 20;
 
-/// Minimum free inodes on each file system; half of the inodes free before the run, if that is less.
+/// Minimum free inodes on each file system. If half of the inodes that were free before the run is less, that half is
+/// the minimum.
 const RESERVE_FILES: u64 = 10_000;
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct DiskUsage {
     bytes: u64,
     files: u64,
-    /// Number of unreadable directories, whose contents are not measured.
+    /// Number of unreadable directories. Their contents are not measured.
     hidden: u64,
-    /// Free bytes on the file system with the fewest. The next fields are free inodes and the machine's available
-    /// memory.
+    /// Free bytes on the file system with the fewest free bytes. `free_files` is the same for inodes, and `memory` is
+    /// the available memory of the machine.
     free: u64,
     free_files: u64,
     memory: u64,
 }
 
-/// Whether `now` is less than `reserve`, or less than half of `before` if that is the smaller limit.
+/// Returns whether `now` is below the minimum, which is the smaller of `reserve` and half of `before`.
 fn is_nearly_full(now: u64, before: u64, reserve: u64) -> bool {
     now < reserve.min(before / 2)
 }
@@ -47,8 +49,8 @@ pub(super) async fn measure_usage(places: &[PathBuf]) -> DiskUsage {
     tokio::task::spawn_blocking(move || count_usage(&places)).await.unwrap_or_default()
 }
 
-/// Returns once the directories have grown beyond the limits since `before`, or the machine is almost out of memory.
-/// The latter is checked because the memory limit does not cover memory that belongs to no process.
+/// Returns once the directories have grown by more than the limits since `before`, or once the machine is almost out of
+/// memory. The machine's memory is checked because the memory limit does not cover memory that belongs to no process.
 pub(super) async fn wait_for_overuse(
     places: &[PathBuf],
     before: DiskUsage,
@@ -76,8 +78,8 @@ pub(super) async fn wait_for_overuse(
     }
 }
 
-/// Measures without following symlinks. A directory nested too deeply to be opened by its path is treated as
-/// unreadable.
+/// Measures the directories without following symlinks. A directory that is nested too deeply to be opened by its path
+/// counts as unreadable.
 fn count_usage(places: &[PathBuf]) -> DiskUsage {
     let systems: Vec<_> = places.iter().filter_map(|place| rustix::fs::statvfs(place).ok()).collect();
     let bytes = systems.iter().map(|system| system.f_bavail.saturating_mul(system.f_frsize));

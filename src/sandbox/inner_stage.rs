@@ -1,5 +1,5 @@
 //! The inner stage: our own executable inside the sandbox, which restricts itself and then executes the command. It has
-//! one thread. It reads its instructions from stdin, so that they are not visible on the command line.
+//! only one thread. It reads its instructions from stdin so that other users cannot see them on the command line.
 
 use std::{
     ffi::OsString,
@@ -19,28 +19,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::proc::{Confinement, SyscallPolicy};
 
-/// Internal subcommand that runs the inner stage; users do not call it.
+/// Internal subcommand that runs the inner stage. Users do not call it.
 pub const INNER_STAGE_COMMAND: &str = "within";
 
-/// Argument that makes the inner stage forward connections. This process keeps running after the command has started.
+/// Argument that makes the inner stage forward connections. The forwarding process keeps running after the command has
+/// started.
 const FORWARDER: &str = "--forward";
 
-/// `PATH` for a command whose environment sets none.
+/// `PATH` of the command if the command's environment does not set one.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// In-memory file systems inside the sandbox at the full level.
+/// In-memory file systems that exist inside the sandbox at the full level.
 pub(super) const IN_MEMORY: [&str; 2] = ["/dev/shm", "/tmp"];
 
-/// Path of the proxy's socket inside the sandbox, and the local port forwarded to it.
+/// Path of the proxy's socket inside the sandbox, and the local port whose connections are forwarded to the socket.
 pub(super) const WAY_OUT: (&str, u16) = ("/run/way-out", 3128);
 
-/// Maximum open files per process. This also limits the number of pipes, because no other limit covers the unread data
-/// in pipes.
+/// Maximum number of open files per process. It also limits the number of pipes, because no other limit covers unread
+/// data in pipes.
 const OPEN: u64 = 4096;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct InnerStageSpec {
-    /// Random token printed to stderr before our own messages, so that other output cannot imitate them.
+    /// Random token that precedes our own messages on stderr, so that the command's output cannot imitate them.
     pub(super) nonce: String,
     pub(super) program: OsString,
     pub(super) args: Vec<OsString>,
@@ -49,7 +50,7 @@ pub(super) struct InnerStageSpec {
     pub(super) read: Vec<PathBuf>,
     pub(super) write: Vec<PathBuf>,
     pub(super) calls: SyscallPolicy,
-    /// User to switch to, who owns nothing else on this machine.
+    /// User to switch to. This user owns nothing else on this machine.
     pub(super) user: Option<u32>,
     /// Whether the proxy's socket is mounted.
     pub(super) way_out: bool,
@@ -64,8 +65,8 @@ pub(super) struct TmpLimits {
     pub(super) inodes: u64,
 }
 
-/// Reads its instructions from stdin and executes the command; returns only on failure. With the argument `--forward`,
-/// it forwards connections instead.
+/// Reads instructions from stdin and executes the command; returns only on failure. With the argument `--forward`,
+/// forwards connections instead.
 pub fn run_inner_stage() -> ExitCode {
     if std::env::args_os().nth(2).is_some_and(|word| word == FORWARDER) {
         return run_forwarder().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
@@ -110,8 +111,8 @@ fn exit_with_message(line: std::fmt::Arguments<'_>) -> ExitCode {
     ExitCode::from(125)
 }
 
-/// Starts the process that forwards the local port to the proxy. A separate process is needed, since this one becomes
-/// the command. The kernel kills it with the PID namespace.
+/// Starts the process that forwards the local port to the proxy. A separate process is needed, because the current
+/// process becomes the command. The kernel kills the forwarder when the PID namespace ends.
 fn start_forwarder() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", WAY_OUT.1))?;
     let mut forwarder = std::process::Command::new(std::env::current_exe()?);
@@ -119,8 +120,8 @@ fn start_forwarder() -> io::Result<()> {
     forwarder.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map(drop)
 }
 
-/// Forwards connections to the proxy. The command can connect to this process, so the process has only the command's
-/// rights and the socket. Returns only if it cannot start.
+/// Forwards connections to the proxy. The command could attack this process over these connections, so the process has
+/// only the command's rights and the socket. Returns only if the forwarder cannot start.
 fn run_forwarder() -> Result<(), String> {
     let listener = io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from);
     let listener = listener.map_err(|error| error.to_string())?;
@@ -148,7 +149,7 @@ fn confine_forwarder() -> Result<(), String> {
     confine_nothing()
 }
 
-/// Copies both directions between client and proxy until both have ended or one has failed.
+/// Copies data in both directions between client and proxy, until both directions have ended or one has failed.
 fn forward_connection(client: TcpStream) -> io::Result<()> {
     // Wrap the TCP socket as a Unix socket: then both ends have the same type.
     let client = UnixStream::from(OwnedFd::from(client));
@@ -170,7 +171,7 @@ fn forward_connection(client: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Restricts this process. Steps that need root come first, irreversible restrictions last.
+/// Restricts the current process. Steps that need root come first; irreversible restrictions come last.
 #[cfg(target_os = "linux")]
 fn confine(spec: &InnerStageSpec) -> Result<(), String> {
     use rustix::{

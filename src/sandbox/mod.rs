@@ -1,16 +1,16 @@
-//! Runs untrusted commands: a repository's tests, their builds, and all processes these start.
+//! Runs untrusted commands: a repository's tests, their builds, and all processes that these start.
 //!
-//! A command gets its work tree, the files and the environment passed to it, and nothing else of this machine. When it
-//! exits, all processes it started are killed. There are two levels:
+//! A command can access only its work tree and the files and environment passed to it, nothing else of this machine.
+//! When the command exits, all processes that it started are killed. The sandbox has two levels:
 //!
 //! - *full*: bubblewrap creates namespaces (mounts, processes, network, users). Inside, our executable sets limits,
 //!   applies Landlock and a seccomp filter, and executes the command.
-//! - *basic*, if no namespaces are available: the same without bubblewrap and without any socket. Landlock does not
-//!   cover `chmod`, `chown` and sockets in the file system, so we rely on a separate user. A server that can't change
-//!   its user therefore has no basic level.
+//! - *basic*, if namespaces are not available: the same without bubblewrap and without any socket. Landlock does not
+//!   cover `chmod`, `chown` and sockets in the file system, so this level relies on a separate user. A server that
+//!   cannot switch users therefore has no basic level.
 //!
-//! If the server is root, each run gets a separate user in both levels, because the kernel never limits the number of
-//! root's processes. That user owns the run's directories during the run.
+//! If the server is root, each run gets a separate user at both levels, because the kernel does not limit the number of
+//! root's processes. During the run, that user owns the run's directories.
 
 mod bubblewrap;
 mod disk;
@@ -44,25 +44,26 @@ use self::{
 pub use crate::config::SandboxLevel as Level;
 use crate::proc::{ChildCommand, ProcError, SyscallPolicy, check_confinement};
 
-/// The sandbox of this machine; its level is detected once.
+/// The sandbox of this machine. The sandbox level is detected once.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     level: Level,
-    /// Reasons why no better level is available; empty for the full level.
+    /// Reasons why no better level is available; empty at the full level.
     lacks: Vec<String>,
     /// Path of our own executable.
     own: PathBuf,
-    /// User and group lists to mount inside the sandbox, without this machine's users.
+    /// Directory with the `passwd` and `group` files to mount inside the sandbox. They do not list the users of this
+    /// machine.
     names: Arc<ScratchDirectory>,
-    /// Records of runs that have a separate user. Runs without a record are killed together with their bubblewrap
-    /// process.
+    /// Records of runs that have a separate user; `None` if runs have no separate user. Runs without a record are
+    /// killed together with their bubblewrap process.
     records: Option<Arc<run_user::RecordsDirectory>>,
-    /// Programs that already ran in the sandbox and so need no trial run.
+    /// Programs that already ran successfully in the sandbox and therefore need no further trial run.
     has_run: Arc<Mutex<BTreeSet<PathBuf>>>,
     time: SandboxSeconds,
 }
 
-/// Seconds that commands ran, labelled by the outcome of the command.
+/// Total run time of commands in seconds, labelled by outcome.
 pub type SandboxSeconds = Family<[(&'static str, &'static str); 1], Counter<f64, AtomicU64>>;
 
 /// One command to run in the sandbox.
@@ -73,19 +74,19 @@ pub struct SandboxCommand {
     pub args: Vec<OsString>,
     /// Working directory, readable and writable. Its path must contain no symlinks, and no other run may use it.
     pub tree: PathBuf,
-    /// Files and directories that the command may read in addition to the system's, such as toolchains and caches.
-    /// Missing paths are skipped.
+    /// Files and directories that the command may read in addition to the system's files, such as toolchains and
+    /// caches. Missing paths are skipped.
     pub read: Vec<PathBuf>,
-    /// Directories that the command may write in addition to the tree. No other run may use them.
+    /// Directories that the command may write in addition to `tree`. No other run may use them.
     pub write: Vec<PathBuf>,
-    /// Complete environment. Missing `PATH`, `HOME` and `TMPDIR` are added.
+    /// Complete environment of the command. If `PATH`, `HOME` or `TMPDIR` is missing, a default is added.
     pub environment: BTreeMap<OsString, OsString>,
     pub limits: SandboxLimits,
     pub network: NetworkAccess,
 }
 
 impl SandboxCommand {
-    /// Returns a command with default limits that can access only the tree.
+    /// Creates a command with default limits that can access only `tree`.
     pub fn new(program: impl Into<OsString>, tree: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -104,17 +105,17 @@ impl SandboxCommand {
 #[derive(Debug, Clone, Copy)]
 pub struct SandboxLimits {
     pub time: Duration,
-    /// Maximum memory of all processes together.
+    /// Maximum total memory of all processes, in bytes.
     pub memory_bytes: u64,
     pub processes: u64,
-    /// Maximum bytes by which the run's directories may grow. In-memory directories can grow to at most a quarter of
-    /// `memory_bytes`.
+    /// Maximum number of bytes by which the run's directories may grow. In-memory directories can grow to at most a
+    /// quarter of `memory_bytes`.
     pub disk_bytes: u64,
     /// Maximum number of files by which the run's directories may grow.
     pub inodes: u64,
-    /// Maximum bytes of stdout and stderr together.
+    /// Maximum total number of bytes of stdout and stderr.
     pub output_bytes: usize,
-    /// Maximum bytes kept from the beginning of each output, and also from its end.
+    /// Maximum number of bytes kept from the beginning of each output. The same number is kept from its end.
     pub kept_bytes: usize,
 }
 
@@ -133,8 +134,8 @@ impl Default for SandboxLimits {
 }
 
 impl SandboxLimits {
-    /// Maximum bytes of each in-memory directory (`/tmp`, `/dev/shm`). The memory limit of processes does not cover
-    /// these bytes.
+    /// Returns the maximum number of bytes of each in-memory directory (`/tmp`, `/dev/shm`). The memory limit of the
+    /// processes does not cover these bytes.
     fn in_memory_bytes(&self) -> u64 {
         self.disk_bytes.min(self.memory_bytes / 4)
     }
@@ -143,12 +144,13 @@ impl SandboxLimits {
 /// Network access of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NetworkAccess {
-    /// No sockets.
+    /// No sockets at all.
     None,
-    /// A private loopback only. Same as `None` at the basic level.
+    /// Only a private loopback interface. At the basic level, this is the same as `None`.
     #[default]
     Loopback,
-    /// A private loopback, and the hosts that the [`SandboxProxy`] at this socket allows; only at the full level.
+    /// A private loopback interface, and the hosts that the [`SandboxProxy`] at this socket allows. Available only at
+    /// the full level.
     Proxy(PathBuf),
 }
 
@@ -165,12 +167,12 @@ pub struct SandboxOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandExit {
     Exit(i32),
-    /// A signal killed it, or it exited with a shell's exit code for a signal.
+    /// A signal killed the command, or the command exited with the exit code that a shell uses for a signal.
     Signal(i32),
     TimedOut,
     MemoryExceeded,
     TooManyProcesses,
-    /// It wrote too many bytes or files.
+    /// The command wrote too many bytes or files.
     DiskExceeded,
     OutputTooLong,
 }
@@ -190,7 +192,7 @@ impl fmt::Display for CommandExit {
 }
 
 impl CommandExit {
-    /// Label of the outcome, without details of this run.
+    /// Returns the metric label of the outcome, without details such as the exit code.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exit(0) => "success",
@@ -209,7 +211,7 @@ impl CommandExit {
     }
 }
 
-/// Reasons why nothing was run.
+/// Reasons why the command was not run.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error(
@@ -230,8 +232,8 @@ pub enum SandboxError {
 }
 
 impl Sandbox {
-    /// Detects the best working level with a trial run through our executable `own`. With `wanted`, tries only that
-    /// level. Uses `Level::None` only if it is wanted and no better level works.
+    /// Detects the best working level by trial runs of our executable `own`. If `wanted` is set, tries only that level.
+    /// `Level::None` is used only if it is wanted and no better level works.
     pub async fn detect(own: &Path, wanted: Option<Level>) -> Result<Self, SandboxError> {
         let names = run_user::create_user_lists()
             .map_err(|source| SandboxError::Io { path: std::env::temp_dir(), source })?;
@@ -267,7 +269,7 @@ impl Sandbox {
         }
     }
 
-    /// Records the time of commands in the metric `time`.
+    /// Returns the sandbox with the run time of commands recorded in the metric `time`.
     pub fn with_time_metric(self, time: SandboxSeconds) -> Self {
         Self { time, ..self }
     }
@@ -276,12 +278,12 @@ impl Sandbox {
         self.level
     }
 
-    /// Returns the reasons why no better level is available, and how to fix them.
+    /// Returns the reasons why no better level is available, with a suggested fix for each.
     pub fn missing_features(&self) -> &[String] {
         &self.lacks
     }
 
-    /// Whether [`remember_run`](Self::remember_run) was called for that program.
+    /// Whether [`remember_run`](Self::remember_run) was called for `program`.
     pub fn has_run(&self, program: &Path) -> bool {
         self.has_run.lock().unwrap_or_else(PoisonError::into_inner).contains(program)
     }
@@ -496,15 +498,16 @@ impl Sandbox {
     }
 }
 
-/// Whether `path` is the root or contains the server's home, so that access to it would expose our files.
+/// Whether `path` is the root directory or contains the server's home directory, so that access to `path` would expose
+/// our files.
 fn contains_home(path: &Path) -> bool {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
     real.parent().is_none() || home.is_some_and(|home| home.starts_with(&real))
 }
 
-/// Minimum bytes kept of each output, enough for the inner stage's messages.
+/// Minimum number of bytes kept of each output, so that the messages of the inner stage fit.
 const LEAST_KEPT: usize = 4096;
 
-/// Timeout of a level's trial run, which normally takes milliseconds.
+/// Timeout of the trial run of a level, which normally takes milliseconds.
 const TRIAL: Duration = Duration::from_secs(20);

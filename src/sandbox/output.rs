@@ -6,7 +6,7 @@ use crate::proc::OutputStream;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TruncatedOutput {
     pub head: Vec<u8>,
-    /// Last bytes of the output after the head.
+    /// Last bytes of the output, not including the head.
     pub tail: Vec<u8>,
     /// Number of bytes dropped between head and tail.
     pub left_out: u64,
@@ -28,7 +28,7 @@ impl TruncatedOutput {
         self.left_out += extra as u64;
     }
 
-    /// Joins head and tail. If bytes were dropped, a line between the two names their number.
+    /// Joins head and tail. If bytes were dropped, a line in between states their number.
     pub fn text(&self) -> String {
         let [head, tail] = [&self.head, &self.tail].map(|bytes| String::from_utf8_lossy(bytes));
         match self.left_out {
@@ -42,9 +42,9 @@ pub(super) struct CapturedOutputs {
     most: usize,
     out: TruncatedOutput,
     err: TruncatedOutput,
-    /// Marker on stderr that precedes the command's own output.
+    /// Marker that is printed to stderr before the command's own output.
     mark: Vec<u8>,
-    /// Stderr before the marker.
+    /// Stderr output before the marker.
     before: Vec<u8>,
     begun: bool,
     nonce: String,
@@ -85,12 +85,12 @@ impl CapturedOutputs {
         }
     }
 
-    /// Whether the command itself was executed.
+    /// Whether the command itself was executed, that is, the marker was printed.
     pub(super) fn has_begun(&self) -> bool {
         self.begun && !self.err.head.starts_with(self.nonce.as_bytes())
     }
 
-    /// Returns why the command was not executed, and whether that is because its program is missing.
+    /// Returns the reason why the command was not executed, and whether the reason is a missing program.
     pub(super) fn refusal_reason(self) -> (String, bool) {
         let text = if self.begun { self.err.head } else { self.before };
         let text = String::from_utf8_lossy(&text).trim().to_owned();

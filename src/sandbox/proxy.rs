@@ -1,6 +1,6 @@
-//! The sandbox's network access: a proxy that connects only to the hosts the operator allows.
+//! The sandbox's network access: a proxy that connects only to the hosts that the operator allows.
 //!
-//! It supports only `CONNECT`, so it sees host names and no contents.
+//! It supports only `CONNECT`, so it sees host names but no contents.
 
 use std::{
     collections::BTreeSet,
@@ -28,16 +28,16 @@ use crate::{
     egress::{CONNECT_TIMEOUT, HostPolicy, HostRefusal, RefusalReason, format_host},
 };
 
-/// Maximum bytes that one command may send and receive in total.
+/// Maximum number of bytes that one command may send and receive in total.
 pub const FETCHED_BYTES: u64 = 4 << 30;
 
-/// Maximum concurrent connections; package managers use a dozen.
+/// Maximum number of concurrent connections. Package managers use about a dozen.
 const CONNECTIONS: usize = 64;
 
-/// Maximum bytes of a request line and its headers.
+/// Maximum number of bytes of a request line with its headers.
 const HEAD_BYTES: usize = 8 << 10;
 
-/// Maximum refusals kept for the report.
+/// Maximum number of refused requests kept for the report.
 const REFUSALS: usize = 20;
 
 impl ProxyState {
@@ -45,7 +45,7 @@ impl ProxyState {
         Self { hosts, refused: Mutex::default(), left: bytes.into(), spent: CancellationToken::new() }
     }
 
-    /// Resolves the host; returns the addresses we may connect to.
+    /// Resolves the host and returns the addresses to which we may connect.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
         HostPolicy(&self.hosts).resolve(host, port).await
     }
@@ -77,7 +77,7 @@ impl fmt::Display for HostRefusal {
     }
 }
 
-/// A running proxy; stops when dropped.
+/// A running proxy. Dropping it stops the proxy.
 #[derive(Debug)]
 pub struct SandboxProxy {
     socket: PathBuf,
@@ -89,13 +89,13 @@ pub struct SandboxProxy {
 struct ProxyState {
     hosts: Hosts,
     refused: Mutex<BTreeSet<HostRefusal>>,
-    /// Remaining bytes that may be transferred, for both directions together.
+    /// Number of bytes that may still be transferred, counting both directions together.
     left: AtomicU64,
     spent: CancellationToken,
 }
 
 impl SandboxProxy {
-    /// Listens on `socket` and transfers at most `bytes` in total.
+    /// Starts a proxy that listens on `socket` and transfers at most `bytes` in total.
     ///
     /// # Errors
     /// Returns an error if the socket cannot be created.
@@ -110,14 +110,14 @@ impl SandboxProxy {
         &self.socket
     }
 
-    /// Returns the refused requests, up to a maximum.
+    /// Returns the refused requests, up to the maximum `REFUSALS`.
     pub fn refusals(&self) -> Vec<HostRefusal> {
         self.shared.refused.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
 impl Drop for SandboxProxy {
-    /// Aborts the server task, which closes its connections.
+    /// Aborts the proxy's task, which closes its connections.
     fn drop(&mut self) {
         self.serving.abort();
     }
@@ -217,7 +217,8 @@ impl ProxyState {
     }
 }
 
-/// Reads up to the empty line after the headers. The client sends no further data before our response.
+/// Reads the request up to the empty line after the headers. The client sends no further data until it gets our
+/// response.
 async fn read_head(client: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD_BYTES {
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
     use crate::egress::tests::hosts;
 
-    /// Starts a server that sends `payload` to each client; returns its port.
+    /// Starts a server that sends `payload` to each client, and returns the server's port.
     async fn spawn_server(payload: Vec<u8>) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(proxy.refusals()[0].why, RefusalReason::InternalNetwork);
     }
 
-    /// Allows the host that a refusal names and checks that the same request then succeeds.
+    /// Allows the host that a refusal names, and checks that repeating the request then succeeds.
     #[tokio::test]
     async fn allowing_the_host_named_in_a_refusal_lets_the_request_through() {
         let directory = tempfile::tempdir().unwrap();

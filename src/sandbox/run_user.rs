@@ -1,5 +1,5 @@
-//! The user that a command runs as: a separate user of this machine if we are root, or else one that exists only in the
-//! namespace.
+//! The user that runs a command. If we are root, this is a separate user of this machine; otherwise, a user that exists
+//! only in the namespace.
 
 use std::{
     collections::BTreeSet,
@@ -28,22 +28,22 @@ use rustix::{
 use super::{Level, SandboxCommand};
 use crate::proc;
 
-/// User id inside namespaces. Not 0, because programs behave differently as root.
+/// User ID inside namespaces. It is not 0, because some programs behave differently as root.
 pub(super) const INSIDE: u32 = 1000;
 
-/// User ids that distributions leave unassigned; each active run uses one.
+/// User IDs that distributions leave unassigned. Each active run uses one of them.
 const OUTSIDE: std::ops::RangeInclusive<u32> = 65_100..=65_300;
 
-/// Directory of the lock files for user ids; only root can write to it.
+/// Directory of the lock files for user IDs. Only root can write to it.
 const HELD: &str = "/run/countersign-sandbox";
 
-/// Directory of run records. Each server has a subdirectory, which it keeps locked while it is running.
+/// Directory of run records. Each server has a subdirectory and keeps it locked while the server is running.
 const RECORDS: &str = "/run/countersign-sandbox/children";
 
 pub(super) const ONLY_ROOT: &str = "the basic level needs a user of its own, which only a server that runs as root can \
                                     give it: without namespaces this user's files are not safe from the command";
 
-/// Writes the `passwd` and `group` files to mount inside the sandbox.
+/// Creates a directory with the `passwd` and `group` files to mount inside the sandbox.
 pub(super) fn create_user_lists() -> io::Result<Arc<ScratchDirectory>> {
     let directory = ScratchDirectory::new()?;
     let mut users =
@@ -58,8 +58,8 @@ pub(super) fn create_user_lists() -> io::Result<Arc<ScratchDirectory>> {
     Ok(Arc::new(directory))
 }
 
-/// A temporary directory, by its path without symlinks. Dropping it removes it, whatever a command did to its contents.
-/// Only we can enter it, and the user of a run whose tree is inside.
+/// Path of a temporary directory, without symlinks. Dropping this value removes the directory, whatever a command did
+/// to its contents. Only we can enter the directory, and the user of a run whose tree is inside it.
 #[derive(Debug)]
 pub struct ScratchDirectory(PathBuf);
 
@@ -95,7 +95,7 @@ impl Drop for ScratchDirectory {
     }
 }
 
-/// Records of this server's runs, which a later server reads after a crash.
+/// Records of this server's runs. After a crash, the next server reads them.
 #[derive(Debug)]
 pub(super) struct RecordsDirectory {
     directory: PathBuf,
@@ -124,8 +124,8 @@ impl Drop for RecordsDirectory {
     }
 }
 
-/// Kills processes that crashed servers left. While the returned lock is held, no other server does the same or takes a
-/// user id. Otherwise a new run could be killed, because the processes are found by user id.
+/// Kills processes left behind by crashed servers. While the returned lock is held, no other server can kill such
+/// processes or take a user ID. Otherwise a new run could be killed, because the processes are found by user ID.
 async fn sweep_orphans() -> io::Result<File> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(RECORDS)?;
     let lock = File::open(RECORDS)?;
@@ -153,13 +153,13 @@ pub(super) fn nonce() -> String {
     hex::encode(bytes)
 }
 
-/// A user of this machine that owns the directories of one run during the run.
+/// A user of this machine that owns the directories of one run while the run is active.
 pub(super) struct RunUser {
     pub(super) user: u32,
-    /// Directory used as `/tmp` if the run has no private one.
+    /// Directory used as `/tmp` if the run has no private `/tmp`.
     tmp: Option<ScratchDirectory>,
     places: Vec<PathBuf>,
-    /// Our directories above `places`. The user's group may enter them during the run.
+    /// Our directories above `places`. During the run, the user's group may enter them.
     entered: Vec<PathBuf>,
     /// Lock that keeps other servers from using the same user id.
     _taken: File,
@@ -199,12 +199,14 @@ impl RunUser {
         self.tmp.as_ref().map(ScratchDirectory::path)
     }
 
-    /// Makes us the owner of the directories again. Call it once none of the user's processes is running.
+    /// Makes the server's user the owner of the directories again. Call this only when none of the run user's processes
+    /// is running.
     pub(super) async fn release(mut self) -> io::Result<()> {
         self.change_owner(geteuid().as_raw(), getegid().as_raw()).await
     }
 
-    /// Changes the owner of the places and everything below them. Changes symlinks themselves, not their targets.
+    /// Changes the owner of the run's directories and everything below them. The owner of a symlink itself is changed,
+    /// not of its target.
     async fn change_owner(&mut self, uid: u32, gid: u32) -> io::Result<()> {
         let mode = if gid == getegid().as_raw() { 0o700 } else { 0o710 };
         for scratch in &self.entered {
@@ -222,7 +224,7 @@ impl RunUser {
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// The next owner of the places: the sandbox's user, or the server's user again.
+/// The new owner of the run's directories: the sandbox's user or, after the run, the server's user.
 #[derive(Clone, Copy)]
 struct NewOwner {
     user: Uid,
@@ -234,7 +236,7 @@ type FileIdentity = (u64, u64);
 
 impl NewOwner {
     /// Changes the owner of a folder and everything below it. Each folder is opened relative to its parent. On the way
-    /// back up, the parent must be the folder from which we descended, so that a concurrent change cannot lead us out
+    /// back up, the parent must be the folder from which we descended; otherwise a concurrent change could lead us out
     /// of the tree. At most two folders are open at a time.
     fn change_owner_below(self, place: &Path) -> io::Result<()> {
         let mut at = open_folder(CWD, place, false)?;
@@ -265,7 +267,7 @@ impl NewOwner {
         }
     }
 
-    /// Changes the owner of the entries of one folder; returns the names of its subfolders.
+    /// Changes the owner of the entries of one folder, and returns the names of the subfolders.
     fn change_owner_of_entries(self, at: &OwnedFd, place: &Path) -> io::Result<Vec<CString>> {
         let mut folders = Vec::new();
         for entry in Dir::read_from(at)? {
@@ -289,8 +291,8 @@ impl NewOwner {
         Ok(folders)
     }
 
-    /// Changes the owner of a file that is ours, or that a killed run left to a sandbox user. Refuses other users'
-    /// files, because a killed server could not restore their owner.
+    /// Changes the owner of a file that belongs to us, or that a killed run left to a sandbox user. Refuses files of
+    /// other users, because their owner could not be restored if the server were killed.
     fn change_owner_of_entry(
         self,
         found: &Stat,
@@ -323,8 +325,8 @@ fn file_identity(at: &OwnedFd) -> io::Result<FileIdentity> {
     Ok((found.st_dev, found.st_ino))
 }
 
-/// Opens a folder without following symlinks in any part of the path. With `within`, only if it is below `at` and on
-/// the same file system.
+/// Opens a folder without following symlinks in any part of the path. If `within` is set, succeeds only if the folder
+/// is below `at` and on the same file system.
 #[cfg(target_os = "linux")]
 fn open_folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, Errno> {
     use rustix::fs::{ResolveFlags, openat2};
@@ -337,7 +339,7 @@ fn open_folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno>
     openat(at, path, FOLDER, Mode::empty())
 }
 
-/// Returns an unlocked user id without processes, and its lock.
+/// Returns a user ID that is not locked and has no processes, with the lock file now held for it.
 fn acquire_free_user() -> io::Result<(u32, File)> {
     let processes = fs::read_dir("/proc")?.flatten();
     let busy: BTreeSet<u32> = processes.filter_map(|process| Some(process.metadata().ok()?.uid())).collect();
@@ -350,16 +352,17 @@ fn acquire_free_user() -> io::Result<(u32, File)> {
     Err(io::Error::other("too many runs at a time"))
 }
 
-/// System directories whose ownership must not change, nor that of anything below them.
+/// System directories. The ownership of these directories and of everything below them must not change.
 const OF_THE_SYSTEM: &[&str] = &[
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr",
 ];
 
-/// Directories shared by all users and services, whose own ownership must not change. Their contents are not included.
+/// Directories shared by all users and services. Their own ownership must not change, but the ownership of their
+/// contents may.
 const SHARED: &[&str] =
     &["/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var/tmp", "/run", "/var"];
 
-/// Whether no run may write to `place`, because services and other users depend on its owner.
+/// Whether runs must not write to `place`, because services and other users depend on its ownership.
 pub(super) fn is_system_directory(place: &Path) -> bool {
     let temporary = std::env::temp_dir();
     let temporary = temporary.canonicalize().unwrap_or(temporary);
@@ -378,7 +381,7 @@ pub(super) fn is_system_directory(place: &Path) -> bool {
         || (within || of_a_service || settings) && !is_temporary
 }
 
-/// Checks that all users may pass through the directories above `place`, except those in `entered`.
+/// Checks that every user may pass through each directory above `place`. Directories in `entered` are not checked.
 fn check_reachable(place: &Path, entered: &[PathBuf]) -> io::Result<()> {
     let closed = |above: &&Path| {
         above.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0)

@@ -1,5 +1,5 @@
-//! Additional approval rules of a gate: a number of people, somebody other than the requester, owners of the files.
-//! Also the progress of an approval towards them.
+//! Additional approval rules of a gate: a number of approvers, an approver other than the requester, and owners of the
+//! files. Also tracks the progress of an approval towards these rules.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,18 +15,19 @@ use crate::{
     types::{Actor, Hash, Role, UserId},
 };
 
-/// Maximum number of owners to look up; any further owner is treated as unresolved.
+/// Maximum number of owners to look up. All further owners are treated as unresolved.
 const MOST_OWNERS: usize = 50;
 
 /// Maximum number of files shown per group of owners.
 const FILES_SHOWN: usize = 5;
 
-/// Approval rules of the open gate, as they were when it was opened.
+/// Approval rules of the open gate, as configured when the gate was opened.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct ApprovalRules {
-    /// Number of different people needed. 0 for a gate whose approval is not published, for which one person is enough.
+    /// Number of distinct approvers required. 0 if the gate does not publish its approvals; one approver is then
+    /// enough.
     needed: u32,
-    /// The requester of the run, if they may not approve its document.
+    /// The requester of the run, if the requester may not approve the document.
     not: Option<Actor>,
     owned: Vec<OwnedFileGroup>,
 }
@@ -35,18 +36,18 @@ pub(super) struct ApprovalRules {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct OwnedFileGroup {
     files: Vec<String>,
-    /// Number of files beyond `files`.
+    /// Number of files in the group that are not listed in `files`.
     more: usize,
-    /// Owners as written in the code owners file.
+    /// Owners, as written in the code owners file.
     names: Vec<String>,
-    /// Owners that we could not resolve to people.
+    /// Owners that could not be resolved to people.
     unread: Vec<String>,
     people: Vec<UserId>,
 }
 
 impl OwnedFileGroup {
-    /// Returns who may approve for the owners; with `few`, also a maintainer. If no owner could be resolved, only a
-    /// maintainer.
+    /// Returns the rule for the people who may approve for the owners. If `few` is set, a maintainer may approve as
+    /// well. If no owner could be resolved, only a maintainer may approve.
     fn required_approver(&self, few: bool) -> AllowedResponders {
         match self.people.is_empty() {
             true => AllowedResponders::Role(Role::Maintain),
@@ -58,7 +59,7 @@ impl OwnedFileGroup {
 }
 
 impl ApprovalRules {
-    /// Reads the settings that apply to this gate.
+    /// Reads the approval rules that the settings define for this gate.
     pub(super) async fn for_gate(
         s: &StageState,
         v: &StepVisit<'_>,
@@ -76,8 +77,8 @@ impl ApprovalRules {
         Ok(Self { needed: rules.approvals, not, owned })
     }
 
-    /// Returns the rule for approvers. If there are fewer owners than needed approvals, maintainers may approve as
-    /// well, because otherwise nobody could pass the gate.
+    /// Returns the rule for the approvers of this gate. If the files have fewer owners than the number of approvals
+    /// needed, maintainers may approve as well. Otherwise nobody could pass the gate.
     pub(super) fn approvers(&self) -> Approvers {
         let owners: HashSet<_> = self.owned.iter().flat_map(|files| &files.people).collect();
         let few = owners.len() < usize::try_from(self.needed.max(1)).unwrap_or(usize::MAX);
@@ -89,7 +90,7 @@ impl ApprovalRules {
     }
 }
 
-/// Finds the owners of the document's files in the code owners file of the default branch.
+/// Looks up the owners of the document's files in the code owners file of the default branch.
 async fn load_owned_files(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>, StepError> {
     let cx = v.cx;
     let (repo, text) = (cx.tools().repository(cx).await?, load_document(s, cx).await?);
@@ -130,7 +131,7 @@ async fn load_owned_files(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<Owned
     .await
 }
 
-/// People by owner name; `None` if the owner is unknown or cannot approve.
+/// User IDs by owner name; `None` if the owner is unknown or cannot approve.
 type OwnerIds = HashMap<String, Option<Vec<UserId>>>;
 
 async fn resolve_owners(
@@ -161,7 +162,8 @@ async fn resolve_owners(
     })
 }
 
-/// Returns the people behind an owner. Leaves out a person without write access, who cannot approve.
+/// Returns the user IDs of the people behind an owner. Leaves out people without write access, because they cannot
+/// approve.
 async fn find_owner_ids(repo: &GitHubRepo, owner: &CodeOwner) -> Result<Option<Vec<UserId>>, GitHubApiError> {
     match owner {
         CodeOwner::Person(login) => {
@@ -208,7 +210,8 @@ pub(super) async fn approval_progress(
     }))
 }
 
-/// Records an approval for the later publication. Returns `false` if approvals of more people are needed.
+/// Records an approval, which takes effect when the document is published. Returns `false` if more people have to
+/// approve.
 pub(super) async fn record_approval(
     s: &mut StageState,
     v: &StepVisit<'_>,

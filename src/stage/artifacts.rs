@@ -15,23 +15,23 @@ use crate::{
     types::{Cause, Hash, IssueNo, Role, RunId},
 };
 
-/// A text about the issue that goes into the prompts in addition to the issue's own text.
+/// A text about the issue that is added to the prompts, in addition to the issue's own text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackgroundText {
     /// Kind of the text, such as `answers`.
     pub kind: String,
-    /// Our heading for the text in the prompts.
+    /// Trusted heading of the text in the prompts.
     pub heading: String,
-    /// Hash of a stored text; anybody may have written it.
+    /// Hash of the stored text. The text is untrusted, because anybody may have written it.
     pub text: Hash,
-    /// Whether this run produced the text. If so, it is stored for later stages as well.
+    /// Whether the current run produced the text. If so, the text is also stored for later stages.
     pub left: bool,
 }
 
-/// Artifact kind of the issue's original text, before we replaced it.
+/// Artifact kind of the issue's original text, which is saved before the run replaces that text.
 pub(super) const BRIEF: &str = "brief";
 
-/// Returns the issue's artifacts, the newest last; empty if this stage has no inputs.
+/// Returns the issue's artifacts, oldest first; empty if this stage has no inputs.
 pub(super) async fn load_artifacts(v: &StepVisit<'_>) -> Result<Vec<ArtifactRow>, StepError> {
     if v.doc.inputs().is_empty() {
         return Ok(Vec::new());
@@ -44,8 +44,8 @@ pub(super) async fn load_artifacts(v: &StepVisit<'_>) -> Result<Vec<ArtifactRow>
     .await
 }
 
-/// Starts the stage that produces this stage's first input, if that input is missing or older than the second input.
-/// This stage then ends, and the same command continues it afterwards.
+/// Starts the stage that produces this stage's first input, if that input is missing or older than the second input. In
+/// that case the current stage ends, and the same command continues it afterwards.
 pub(super) async fn start_input_stage(
     v: &StepVisit<'_>,
     rows: &[ArtifactRow],
@@ -96,7 +96,7 @@ pub(super) fn load_inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec
     Ok(known)
 }
 
-/// Returns the artifact, or a user error that names the command to produce it.
+/// Returns the artifact. If it is missing, returns a user error that names the command to produce it.
 fn require_artifact<'r>(
     row: Option<&'r ArtifactRow>,
     what: &str,
@@ -108,7 +108,7 @@ fn require_artifact<'r>(
 }
 
 /// Checks that the approved input is unchanged on its branch and that no other run is producing a new version. This
-/// stage builds only on the approved bytes. The check is not journalled, so that each attempt reads GitHub again.
+/// stage must build only on the approved bytes. The check is not journalled, so each attempt reads GitHub again.
 ///
 /// # Errors
 /// `User` if the input changed; the message says how to proceed.
@@ -167,14 +167,15 @@ pub(super) async fn record_artifacts(
     Ok(())
 }
 
-/// Artifact kind of the paths that a document touches, one per line. Stored when people are asked about the document.
+/// Artifact kind of the paths that a document touches, one path per line. The artifact is stored when people are asked
+/// about the document.
 const TOUCHED_PATHS: &str = "touches";
 
-/// Maximum number of overlapping issues listed, also used for the paths per issue.
+/// Maximum number of overlapping issues that are listed. It is also the maximum number of paths listed per issue.
 const MOST_OVERLAPS: usize = 5;
 
-/// Stores the paths of the document that people are about to approve. If other open work touches the same paths, sends
-/// a remark to the gates of those runs.
+/// Stores the paths touched by the document that is about to be shown for approval. If live runs of other issues touch
+/// the same paths, sends a remark to their gates.
 pub(super) async fn record_touched_paths(
     v: &StepVisit<'_>,
     paths: &[String],
@@ -212,7 +213,7 @@ pub(super) async fn live_runs(cx: &StepContext) -> Result<Vec<RunRow>, StepError
     Ok(db.runs(live).await.map_err(anyhow::Error::new)?)
 }
 
-/// Finds other issues with a live run whose stored document touches these paths.
+/// Returns other issues with a live run whose stored document touches any of these paths, with the shared paths.
 pub(super) async fn find_overlaps(
     v: &StepVisit<'_>,
     key: &str,

@@ -1,8 +1,8 @@
 //! The check run on the head of the branch, which shows the run's state on the commit.
 //!
-//! It changes together with the status comment, and is written only when its text changes. It exists from the first
-//! proposal on, because we create no branch only for a check run. If GitHub refuses a write, the run continues, as it
-//! does for a label.
+//! It changes together with the status comment, and is written only when its text changes. It exists only after the
+//! first proposal, because we do not create a branch just for a check run. If GitHub refuses to write the check run,
+//! the run continues, as it does when a label cannot be set.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,27 +17,27 @@ use crate::{
     types::{Hash, Oid},
 };
 
-/// The run's check run, as we last wrote it.
+/// The run's check run, in the state in which we last wrote it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CheckRunRecord {
-    /// Commit of the check run.
+    /// Commit to which the check run belongs.
     on: Option<Oid>,
-    /// Id of the check run while it is in progress. `None` if it is completed or GitHub refused it.
+    /// ID of the check run while it is in progress. `None` if it is completed or GitHub refused to create it.
     going: Option<u64>,
-    /// Digest of the text we wrote; `None` if somebody else may have written the check run since.
+    /// Hash of the text that we last wrote; `None` if the check run may have been overwritten since.
     says: Option<Hash>,
-    /// Audit link of the published document.
+    /// Link of the published document in the audit chain.
     audit: Option<Hash>,
-    /// Visit that last saw the check run.
+    /// Number of the visit that last handled the check run.
     visit: u64,
-    /// Whether an earlier attempt of the visit, whose state was not saved, may have created the check run.
+    /// Whether the check run may have been created by an earlier attempt of this visit, whose state was not saved.
     #[serde(skip)]
     in_doubt: bool,
 }
 
 impl CheckRunRecord {
-    /// Records a new visit and returns whether the run halted before it. A gap in the visit numbers means that it
-    /// halted, and that the report about that rewrote the check run.
+    /// Records a new visit and returns whether the run halted since the last recorded one. A gap in the visit numbers
+    /// means that the run halted, and that the halt report rewrote the check run.
     pub(super) fn begin_visit(&mut self, visit: u64) -> bool {
         let halted = self.visit > 0 && self.visit + 1 < visit;
         if self.visit + 1 < visit {
@@ -56,7 +56,7 @@ impl CheckRunRecord {
     }
 }
 
-/// Shows the run's state as a check run on the proposal's commit.
+/// Shows the run's state in a check run on the proposal's commit.
 pub(super) async fn update_check_run(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -107,7 +107,7 @@ pub(super) async fn update_check_run(
     Ok(())
 }
 
-/// Returns the state and link to show; `None` if a check run does not show this state.
+/// Returns the state and link to show in the check run; `None` if the run's state is not shown in a check run.
 fn check_run_state(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -156,8 +156,8 @@ fn check_card(
     }
 }
 
-/// Starts a new record for another commit. Completes a check run that is in progress on the old commit; leaves a
-/// completed one unchanged.
+/// Starts a new record for another commit. A check run that is in progress on the old commit is completed first; a
+/// completed one is left unchanged.
 async fn replace_check_run(
     s: &mut StageState,
     v: &StepVisit<'_>,

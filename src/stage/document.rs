@@ -1,5 +1,5 @@
-//! The interface that a workflow implements for its document. It covers all differences between workflows that use the
-//! stage.
+//! The interface that a workflow implements for its document. It covers all differences between the workflows that use
+//! the document stage.
 
 use std::collections::BTreeMap;
 
@@ -26,28 +26,30 @@ pub struct DocumentInfo {
     pub commands: &'static [CommandSpec],
     /// All steps, in the order of the graph.
     pub steps: Vec<StepInfo>,
-    /// Proofs weaker than a person's approval of the document that suffice to publish it.
+    /// Proofs that are weaker than a person's approval but still suffice to publish the document.
     pub proofs: &'static [LesserProof],
     pub target: PublicationTarget,
     /// Names of the drafter roles in the role table.
     pub roles: &'static [&'static str],
 }
 
-/// Place where a document is published.
+/// Location where a document is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublicationTarget {
-    /// On the issue's branch with a pull request, if the settings publish files; otherwise in a comment.
+    /// A file on the issue's branch with a pull request, if the settings say to publish files; otherwise a comment on
+    /// the issue.
     Branch,
-    /// A comment on the issue. With the matching setting, used in place of `Branch`.
+    /// A comment on the issue. Used instead of `Branch` if the settings say so.
     Comment,
-    /// On the issue's branch, but only after approval, because CI runs all pushed code.
+    /// Files on the issue's branch. They are pushed only after approval, because CI runs all pushed code.
     Code,
     /// The issue's own text, or a new issue.
     Issue,
 }
 
 impl DocumentInfo {
-    /// Returns the command that started the run. If the run followed another one, returns the workflow's own command.
+    /// Returns the command that started the run. If the run was started by another run, returns the workflow's own
+    /// command.
     pub(super) fn command(&self, run: &RunInfo) -> &'static CommandSpec {
         let named = self.commands.iter().find(|command| command.name == run.trigger.command);
         named.unwrap_or(&self.commands[0])
@@ -57,7 +59,7 @@ impl DocumentInfo {
 /// The question that a gate asks people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateQuestion {
-    /// May the draft go to review? The answer never replaces a review.
+    /// May the draft go to review? Approving the draft never replaces a review.
     Draft,
     /// May the document be published if the following review approves it?
     Beforehand,
@@ -65,20 +67,21 @@ pub enum GateQuestion {
     Verdict,
     /// Is the document accepted without a review?
     Unreviewed,
-    /// May the document exceed what people approved? Only the exception gate asks this, no gate of a document.
+    /// May the document exceed the scope that people approved? Only the exception gate asks this question; no document
+    /// gate does.
     Exception,
 }
 
-/// A gate under the run's policy.
+/// A gate of a document, as configured by the run's policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DocumentGate {
     /// Word that people type after `/approve`: `lld` in `/approve lld 3f9c…`.
     pub word: &'static str,
     pub question: GateQuestion,
-    /// Whether people are always asked. If not, drafts and documents with an APPROVED review pass without asking;
-    /// people are asked about all others.
+    /// Whether people are always asked. If not, drafts and documents with an APPROVED review pass without asking.
+    /// People are still asked about all other documents.
     pub is_on: bool,
-    /// Options; an approval must name one of them. Empty if there is only one.
+    /// Options, one of which an approval must name. Empty if there is nothing to choose.
     pub options: &'static [&'static str],
 }
 
@@ -86,29 +89,29 @@ pub struct DocumentGate {
 #[derive(Debug, Clone, Copy)]
 pub struct StageInput {
     pub kind: &'static str,
-    /// Our heading for the artifact in the prompts.
+    /// Trusted heading of the artifact in the prompts.
     pub heading: &'static str,
-    /// The command that produces the artifact, if the stage cannot run without it.
+    /// The command that produces the artifact. Set only if the stage cannot run without the artifact.
     pub made_by: Option<&'static str>,
 }
 
-/// A countersigned document, about to be filed on the issue.
+/// An approved and countersigned document that is about to be filed on the issue.
 pub struct AcceptedDocument<'a> {
     pub text: &'a str,
     pub signed: &'a Countersignature,
-    /// The original issue as it was when people approved its replacement.
+    /// Snapshot of the original issue at the time when people approved its replacement.
     pub issue: &'a IssueSnapshot,
     pub provenance: Provenance,
-    /// Open findings of the reviewer.
+    /// Findings of the reviewer that are still open.
     pub open: Vec<Finding>,
 }
 
 /// Result of filing a document.
 #[derive(Debug)]
 pub enum FilingOutcome {
-    /// The document was filed as this issue, which may differ from the run's issue.
+    /// The document was filed in this issue, which may differ from the run's issue.
     Issue(FiledDocument),
-    /// Nothing was filed: somebody edited the issue, so the approval does not cover its replacement.
+    /// Nothing was filed, because somebody edited the issue. The approval does not cover replacing the edited text.
     IssueEdited,
 }
 
@@ -122,131 +125,133 @@ pub struct FiledDocument {
 /// A check that looks up names from the document's text in the code.
 pub type NamesCheck = fn(&str, &dyn CodebaseLookup) -> Vec<DocumentMistake>;
 
-/// A workflow's part of a stage: derives facts from the document's text. Pure, except for
-/// [`names_check`](Self::names_check).
+/// The part of a stage that a workflow defines: it derives facts from the document's text. All methods are pure, except
+/// for [`names_check`](Self::names_check).
 pub trait StageDocument: Send + Sync {
     fn info(&self) -> DocumentInfo;
 
-    /// Id of the first step that shows something to people.
+    /// Returns the ID of the first step that shows something to people.
     fn first_shown_step(&self) -> Option<&'static str> {
         self.info().steps.iter().find(|step| step.kind == StepKind::Draft).map(|step| step.id)
     }
 
-    /// The author's persona in the drafter's prompt, such as "a software architect".
+    /// Returns the author's persona in the drafter's prompt, such as "a software architect".
     fn author_persona(&self) -> &'static str {
         "a software architect who writes for the engineer that will build from your text"
     }
 
-    /// The drafter's role, which selects its model and its allowed tools.
+    /// Returns the drafter's role, which determines its model and its allowed tools.
     fn role(&self) -> &'static str {
         self.info().roles[0]
     }
 
-    /// A workspace with the files that this draft changes, for a drafter that may write files.
+    /// Returns a workspace with the files that this draft changes, for a drafter that may write files.
     fn workspace(&self, _draft: Option<&str>) -> Option<Workspace> {
         None
     }
 
-    /// Artifacts of earlier stages that go into the prompts.
+    /// Returns the artifacts of earlier stages that go into the prompts.
     fn inputs(&self) -> &'static [StageInput] {
         &[]
     }
 
-    /// The files to change, as decided by an earlier stage.
+    /// Returns the files to change, as decided by an earlier stage.
     fn files_to_change(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The gate at this step, if there is one.
+    /// Returns the gate at this step; `None` if the step has no gate.
     fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate>;
 
-    /// The document's format in words, for the prompts of drafter and reviewer.
+    /// Returns a description of the document's format for the prompts of drafter and reviewer.
     fn rules(&self) -> String;
 
-    /// Returns the text after mechanical repairs of its form.
+    /// Returns the text after mechanical repairs of its format.
     fn fix(&self, text: &str, _issue: IssueNo) -> String {
         text.to_owned()
     }
 
-    /// Returns mistakes in the text's form and paths.
+    /// Returns mistakes in the format of the text and in the paths that it mentions.
     fn check(&self, _text: &str, _issue: IssueNo, _tree: &TreeIndex) -> Vec<DocumentMistake> {
         Vec::new()
     }
 
-    /// The check of names that the text takes from the code, if the document has one.
+    /// Returns the check of code names mentioned in the text, if the document has such a check.
     fn names_check(&self) -> Option<NamesCheck> {
         None
     }
 
-    /// Returns mistakes where the text lacks something that it declares or must cover.
+    /// Returns a mistake for each thing that the text declares or must cover but does not contain.
     fn coverage(&self, _text: &str) -> Vec<DocumentMistake> {
         Vec::new()
     }
 
-    /// Facts that the checks established, for the reviewer. They contain only our own words, one fact per line.
+    /// Returns facts that the checks established, for the reviewer's prompt. They contain only trusted text, one fact
+    /// per line.
     fn facts(&self, _commit: &str) -> String {
         String::new()
     }
 
-    /// Summary for the people who decide, at most forty lines of Markdown.
+    /// Returns a summary for the people who decide, at most forty lines of Markdown.
     fn summary(&self, text: &str) -> String;
 
-    /// The text of each requirement by its id, such as `REQ-1`, for findings about a requirement.
+    /// Returns the text of each requirement by its ID, such as `REQ-1`. Used for findings about a requirement.
     fn requirements(&self, _text: &str) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// Paths that the text mentions. An approval is bound to the contents of these files.
+    /// Returns the paths that the text mentions. An approval is bound to the contents of these files.
     fn paths(&self, _text: &str) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether a place named in a finding exists in the text or the repository.
+    /// Whether the location named in a finding exists in the text or in the repository.
     fn place_exists(&self, text: &str, place: &str, _tree: &TreeIndex) -> bool {
         text.contains(place.trim())
     }
 
-    /// Line number of a place that a finding names, from 1.
+    /// Returns the line number (from 1) of the location named in a finding.
     fn line_of(&self, text: &str, place: &str) -> Option<usize> {
         let place = place.trim();
         text.lines().position(|line| !place.is_empty() && line.contains(place)).map(|before| before + 1)
     }
 
-    /// Files published with the text; `None` removes a file. They are derived only from the text, so an approval of the
-    /// text covers them.
+    /// Returns the files to publish with the text; `None` removes a file. The files are derived only from the text, so
+    /// that an approval of the text covers them.
     ///
     /// # Errors
-    /// `Bug` if they cannot be derived.
+    /// `Bug` if the files cannot be derived.
     fn files(&self, _text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
         Ok(Vec::new())
     }
 
-    /// The change's report, if the document is a change.
+    /// Returns the report of the change, if the document is a change.
     fn change_report(&self, _text: &str) -> Option<ChangeReport> {
         None
     }
 
-    /// The text to publish at the document's path in place of the document. Derived from the document, like `files`.
+    /// Returns the text to publish at the document's path instead of the document itself. Like the result of `files`,
+    /// it is derived only from the document.
     fn report(&self, text: &str) -> Option<String> {
         self.change_report(text).map(|report| messages::change_report(&report))
     }
 
-    /// The document's changes to the repository as a diff, for the people who decide.
+    /// Returns the document's changes to the repository as a diff, for the people who decide.
     fn diff(&self, _text: &str) -> Option<String> {
         None
     }
 
-    /// Changes that people must apply themselves, as a patch for the pull request.
+    /// Returns a patch with the changes that people must apply themselves. It is shown in the pull request.
     fn offered_patch(&self, _text: &str) -> Option<String> {
         None
     }
 
-    /// Changed files that a build or CI executes automatically. Reviewers should read these first.
+    /// Returns the changed files that a build or CI executes automatically. Reviewers should read these files first.
     fn executed_files(&self, _text: &str) -> Vec<String> {
         Vec::new()
     }
 
-    /// Files the document on the issue, for [`PublicationTarget::Issue`]. A second call changes nothing.
+    /// Files the document on the issue, for [`PublicationTarget::Issue`]. Calling it again changes nothing.
     fn file_issue<'a>(
         &'a self,
         _accepted: AcceptedDocument<'a>,
@@ -257,8 +262,8 @@ pub trait StageDocument: Send + Sync {
         })
     }
 
-    /// Finds the document that [`file_issue`](Self::file_issue) filed in this run. Called when the run ends before the
-    /// result was saved.
+    /// Finds the document that [`file_issue`](Self::file_issue) filed in this run. Called if the run ended before the
+    /// result of `file_issue` was saved.
     fn find_filed_document<'a>(
         &'a self,
         _cx: &'a StepContext,
@@ -266,7 +271,7 @@ pub trait StageDocument: Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
-    /// Whether the text at a place is the same in `before` and `now`.
+    /// Whether the text at the location is the same in `before` and `now`.
     fn unchanged_at(&self, before: &str, now: &str, _place: &str) -> bool {
         before == now
     }

@@ -1,5 +1,5 @@
 //! Exceptions: a drafter may request more than people approved, such as further files or changes to locked tests. Only
-//! a person may grant an exception. This does not approve the document, which still has to pass its own gate.
+//! a person may grant an exception. Granting one does not approve the document, which still has to pass its own gate.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,17 +17,18 @@ use crate::{
     types::{Hash, Timestamp, Verb, Verdict},
 };
 
-/// The requested exception.
+/// The exception that a drafter requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExceptionRequest {
-    /// Files that are not in the approved list.
+    /// Permission to change these files, which are not in the approved list.
     Scope(Vec<String>),
-    /// The document's version of the locked tests; `diff` is the hash of the stored difference.
+    /// Permission to replace the locked tests by the document's version; `diff` is the hash of the stored diff between
+    /// the two.
     Tests { diff: Hash },
 }
 
 impl ExceptionRequest {
-    /// Returns the files that the request is about, if any.
+    /// Returns the files that the request is about; empty if it is about tests.
     pub fn paths(&self) -> &[String] {
         match self {
             Self::Scope(paths) => paths,
@@ -35,7 +36,7 @@ impl ExceptionRequest {
         }
     }
 
-    /// The word after `/approve`, and the options that must follow it.
+    /// Returns the word that must follow `/approve`, and the options that must follow the word.
     fn approve_words(&self) -> (&'static str, Vec<String>) {
         match self {
             Self::Scope(paths) => {
@@ -53,7 +54,7 @@ pub(super) struct PendingException {
     pub(super) wish: ExceptionRequest,
     /// Id of the step that made the request.
     pub(super) at: String,
-    /// Verdict on the document at the time of the request.
+    /// Verdict on the document when the exception was requested.
     #[serde(default)]
     verdict: Option<Verdict>,
 }
@@ -81,27 +82,27 @@ impl PendingException {
     }
 }
 
-/// An exception that people granted.
+/// An exception that a person granted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exception {
     pub wish: ExceptionRequest,
-    /// The document for which it was granted.
+    /// Hash of the document for which the exception was granted.
     pub document: Hash,
     pub by: String,
     at: Timestamp,
 }
 
 impl Exception {
-    /// Describes the exception in one sentence, for the gate, the pull request and the report.
+    /// Returns a sentence that describes the exception, for the gate, the pull request and the report.
     pub fn sentence(&self) -> String {
         messages::exception_sentence(self.wish.paths(), self.document, &self.by, self.at)
     }
 }
 
-/// Records the request; the exception gate then asks people.
+/// Records the request. The exception gate then asks people for a decision.
 ///
 /// # Errors
-/// `User` if others changed one of the files on the branch.
+/// `User` if somebody else changed one of the files on the branch.
 pub async fn request_exception(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -120,7 +121,7 @@ pub async fn request_exception(
     Ok(StepResult::NeedsException)
 }
 
-/// Asks people and handles the answer: grant the exception, or send the document back to the drafter.
+/// Asks people and handles their answer: either grants the exception or sends the document back to the drafter.
 pub async fn run_exception_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     require_still_wanted(s, cx).await?;

@@ -1,4 +1,5 @@
-//! Document gates: show the document, ask people, handle the answer, and return to the drafter or reviewer.
+//! Document gates: they show the document, ask people, handle their answer, and send the document back to drafter or
+//! reviewer if necessary.
 
 use std::time::Duration;
 
@@ -31,17 +32,17 @@ use crate::{
 pub(super) struct OpenGate {
     pub(super) subject: Hash,
     pub(super) shown_at: Timestamp,
-    /// URL of the gate comment; `visit` is the visit that posted it.
+    /// URL of the gate comment. The field `visit` is the visit that posted the comment.
     pub(super) url: String,
     #[serde(default)]
     pub(super) visit: u64,
-    /// Word after `/approve`; `None` for the stage's name.
+    /// Word that must follow `/approve`. `None` for the stage's name.
     #[serde(default)]
     word: Option<String>,
-    /// Options; an approval must name one of them.
+    /// Options of the gate. An approval must name one of them.
     #[serde(default)]
     ways: Vec<String>,
-    /// The last edit of the gate comment by somebody else, which we reverted.
+    /// The last edit that somebody else made to the gate comment. We reverted the edit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) touched: Option<RunRemark>,
     #[serde(default)]
@@ -76,7 +77,7 @@ impl StageState {
     }
 }
 
-/// Asks a person to decide, unless the policy does not require it.
+/// Asks a person to decide, unless the policy lets the document pass without one.
 pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let Some(DocumentGate { word, question: asks, is_on: on, options: ways }) =
@@ -147,7 +148,7 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
     }
 }
 
-/// Sends the same version to review again, by the reviewer in the current settings.
+/// Sends the same version to review again. The reviewer is taken from the current settings.
 pub(super) async fn review_again(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -162,7 +163,7 @@ pub(super) async fn review_again(
     Ok(StepResult::ReviewAgain)
 }
 
-/// Refuses an approval without a hash if somebody else had edited the gate comment before the approval.
+/// Refuses an approval without a hash if somebody else edited the gate comment before the approval was given.
 pub(super) async fn refuse_unseen_approval(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -188,8 +189,8 @@ pub(super) async fn refuse_unseen_approval(
     Ok(Some(StepResult::Ask(gate_spec(s, v, asks, asked)?)))
 }
 
-/// Returns whether a model that its response did not identify wrote part of the draft; if so, posts a comment. No
-/// review of a further draft would be accepted, so the run does not pay for one.
+/// Returns whether part of the draft was written by a model that its response did not identify. If so, posts a comment.
+/// The run then pays for no further draft, because no review of it would be accepted.
 pub(super) async fn refuse_unattested_draft(
     s: &StageState,
     cx: &StepContext,
@@ -215,7 +216,7 @@ pub(super) async fn apply_objection(
     send_back_to_drafter(s, v, &objection.text).await
 }
 
-/// Applies people's new remarks on findings. Returns the ids of findings that people insist on.
+/// Applies people's new remarks on findings, and returns the IDs of the findings that people insist on.
 pub(super) async fn take_finding_remarks(
     s: &mut StageState,
     cx: &StepContext,
@@ -228,9 +229,9 @@ pub(super) async fn take_finding_remarks(
     Ok(said.insisted)
 }
 
-/// Applies people's new remarks on findings. Findings that they insist on go back to the drafter. If people dismissed
-/// all findings that had to be resolved, the same bytes are reviewed again. Other changes are shown in the gate
-/// comment.
+/// Applies people's new remarks on findings. Findings that people insist on go back to the drafter. If people dismissed
+/// all findings that had to be resolved, the unchanged document is reviewed again. All other changes are only shown in
+/// the gate comment.
 async fn settle_finding_remarks(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -274,7 +275,7 @@ async fn settle_finding_remarks(
     Ok(None)
 }
 
-/// Restores the gate comment if somebody edited it.
+/// Restores the gate comment if somebody else edited it.
 pub(super) async fn restore_gate_comment(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let (cx, mut asked) = (v.cx, require_state(&s.asked)?.clone());
     let Some(touched) = cx.gate_comment_edit().filter(|touched| asked.touched.as_ref() != Some(touched))
@@ -292,7 +293,7 @@ pub(super) async fn restore_gate_comment(s: &mut StageState, v: &StepVisit<'_>) 
     Ok(())
 }
 
-/// Handles a wake-up without an answer: checks the reminder and the expiry of the gate.
+/// Handles a wake-up without an answer: sends the reminder if it is due, and closes the gate if it has expired.
 pub(super) async fn keep_waiting(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -322,7 +323,7 @@ pub(super) async fn keep_waiting(
     Ok(StepResult::Ask(spec))
 }
 
-/// Returns two times: of the reminder, if it was not sent yet, and of the gate's expiry.
+/// Returns the time of the reminder (`None` if it was already sent) and the time of the gate's expiry.
 fn gate_deadlines(s: &StageState, asked: &OpenGate) -> Result<[Option<Timestamp>; 2], StepError> {
     let rules = &require_state(&s.policy)?.gates;
     let after = |days: u32| {
@@ -332,8 +333,8 @@ fn gate_deadlines(s: &StageState, asked: &OpenGate) -> Result<[Option<Timestamp>
     Ok([after(rules.remind_days).filter(|_| !asked.reminded), after(rules.expire_days)])
 }
 
-/// Whether an APPROVED review suffices without a person, if the policy allows that. A person is needed if others have
-/// files on the branch, if the issue's author has no write access, or if the issue was edited.
+/// Whether the policy accepts the APPROVED review without a person's approval. A person is always needed if somebody
+/// else has files on the branch, if the issue's author has no write access, or if the issue was edited.
 pub(super) async fn is_review_enough(s: &mut StageState, v: &StepVisit<'_>) -> Result<bool, StepError> {
     let cx = v.cx;
     s.asked_because = None;
@@ -363,7 +364,7 @@ pub(super) async fn is_review_enough(s: &mut StageState, v: &StepVisit<'_>) -> R
     Ok(true)
 }
 
-/// The document's path and the texts derived from it for publication.
+/// The document's path and the texts that are derived from the document for publication.
 struct PublicationTexts {
     path: String,
     stands: Hash,
@@ -408,7 +409,8 @@ impl PublicationTexts {
     }
 }
 
-/// Returns the subject of an approval of the document, with these foreign files on the branch.
+/// Returns the hash that an approval of the document refers to. `foreign` is the hash of other people's files on the
+/// branch.
 async fn approval_subject(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -418,8 +420,8 @@ async fn approval_subject(
     publication::approval_subject(v.cx, require_state(&s.base)?, &texts.publication(s, v)?, foreign).await
 }
 
-/// Whether the bytes to be pushed are those that were approved at this gate. They may differ after an upgrade, because
-/// a new version may derive other files or another report from the same text.
+/// Whether the files to be pushed are the same bytes that were approved at this gate. They may differ after an upgrade
+/// of the server, because a new version may derive other files or another report from the same text.
 pub(super) async fn is_as_approved(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -434,7 +436,7 @@ pub(super) async fn is_as_approved(
     Ok(publication::approval_subject(cx, &base, &publication, s.foreign).await? == approved)
 }
 
-/// Checks that the change does not overwrite a file that others changed on the branch.
+/// Checks that the change does not overwrite a file that somebody else changed on the branch.
 async fn require_no_foreign_files(s: &StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let texts = PublicationTexts::load(s, v).await?;
     let ours = |path: &str| path == texts.path || texts.files.iter().any(|(file, _)| file == path);
@@ -444,8 +446,8 @@ async fn require_no_foreign_files(s: &StageState, v: &StepVisit<'_>) -> Result<(
     }
 }
 
-/// Checks that others have not changed any of these files on the branch. Called before any paid step, because otherwise
-/// the gate would refuse the result.
+/// Checks that nobody else has changed any of these files on the branch. This is called before any paid step, because
+/// otherwise the run would pay for a result that the gate refuses.
 pub(super) async fn require_free_files(
     cx: &StepContext,
     base: &BaseCommit,
@@ -458,7 +460,7 @@ pub(super) async fn require_free_files(
     }
 }
 
-/// Returns the first file changed by others on the branch for which `ours` is true.
+/// Returns the first file on the branch that somebody else changed and for which `ours` returns true.
 pub(super) async fn find_foreign_file(
     cx: &StepContext,
     others: Option<Hash>,
@@ -475,7 +477,7 @@ pub(super) fn foreign_file_error(path: &str) -> StepError {
     ))
 }
 
-/// Shows the document and asks people. The engine passes their answer to the same step.
+/// Shows the document and asks people to decide. The engine later passes their answer to the same step.
 async fn open_gate(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -526,9 +528,10 @@ async fn open_gate(
     Ok(StepResult::Ask(spec))
 }
 
-/// Commits the document to its branch and opens a pull request. Returns the approval's subject and the branch abandoned
-/// for this one, or the step to continue with instead. `audit` is the link of the document's approval; with it, this is
-/// the final commit, which publishes the document.
+/// Commits the document to its branch and opens a pull request. Returns the approval's subject, and the old branch if
+/// it was abandoned for the new one. If the document cannot be proposed, returns the next step instead. If `audit` is
+/// set, the commit is the final one, which publishes the document; `audit` is then the audit link of the document's
+/// approval.
 pub(super) async fn propose_document(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -609,15 +612,15 @@ pub(super) fn gate_spec(
     Ok(GateSpec { stage, subject, verbs, shown_at, approvers, expires, options: ways })
 }
 
-/// Reason why people are asked again.
+/// Reason why people are asked for approval again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReopenReason {
     BranchRewritten,
-    /// Others changed files on the branch.
+    /// Somebody else changed files on the branch.
     BranchChanged,
-    /// The bytes to publish are not the approved ones.
+    /// The bytes to publish differ from the approved bytes.
     ContentChanged,
-    /// Others edited the issue that the document replaces.
+    /// Somebody else edited the issue that the document replaces.
     IssueEdited,
 }
 
@@ -627,8 +630,8 @@ impl ReopenReason {
     }
 }
 
-/// Closes the gate, because its answers are no longer valid, and opens it again. After a rewritten branch, the run
-/// starts a new branch and pull request, and closes the old pull request once the new one exists.
+/// Closes the gate, because its answers are no longer valid, and opens it again. If the branch was rewritten, the run
+/// creates a new branch and a new pull request. It closes the old pull request once the new one exists.
 pub(super) async fn reopen_gate(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -685,8 +688,8 @@ async fn keep_gate_open(
     Ok(StepResult::Ask(spec))
 }
 
-/// Returns a `/revise` that was given at this gate after the answer we are handling, because an objection outweighs an
-/// approval.
+/// Returns a `/revise` that was given at this gate after the answer that is being handled. It must be handled first,
+/// because an objection outweighs an approval.
 pub(super) async fn find_objection(
     cx: &StepContext,
     answer: &GateAnswer,
@@ -703,7 +706,7 @@ pub(super) async fn find_objection(
     .await
 }
 
-/// Updates the gate comment of `visit` with its current state.
+/// Updates the gate comment that `visit` posted to the current state of the gate.
 pub(super) async fn update_gate_comment(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -718,7 +721,7 @@ pub(super) async fn update_gate_comment(
     publication::update_gate_comment(v.cx, &key, visit, &gate).await
 }
 
-/// Like [`update_gate_comment`], but for the newest gate comment.
+/// Like [`update_gate_comment`], but updates the newest gate comment.
 async fn update_last_gate_comment(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -732,7 +735,7 @@ async fn update_last_gate_comment(
     }
 }
 
-/// Like [`update_gate_comment`], marks this visit's gate as answered by `answer`, which closes the gate.
+/// Like [`update_gate_comment`], but also marks this visit's gate as answered by `answer`, which closes the gate.
 pub(super) async fn mark_answered(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -760,8 +763,8 @@ async fn check_answer(
     publication::check_answer(cx, answer, &publication, proposal, asked.subject, asked.shown_at).await
 }
 
-/// Adopts a maintainer's own version of the document. It goes through all checks and the review like a draft. No model
-/// changes it before the review, unless the maintainer sent `/revise`.
+/// Adopts the document version that a maintainer committed. It goes through all checks and the review like a draft. No
+/// model changes it before the review, unless the maintainer sent `/revise`.
 pub(super) async fn adopt_foreign_version(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -793,7 +796,7 @@ pub(super) async fn adopt_foreign_version(
     Ok(StepResult::ForeignVersion)
 }
 
-/// Sends the document back to the drafter with a person's feedback, after reading the issue and the code again.
+/// Sends the document back to the drafter with a person's feedback. The issue and the code are read again before.
 pub(super) async fn send_back_to_drafter(
     s: &mut StageState,
     v: &StepVisit<'_>,

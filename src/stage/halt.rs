@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Reports why the run was halted. Posts a comment, unless a person stopped the run. If the approved commit already
-/// exists, completes the publication instead, and the run is done.
+/// exists, completes the publication instead and ends the run as done.
 pub async fn report_halt(
     s: &StageState,
     halt: &RunHalt,
@@ -34,18 +34,18 @@ pub async fn report_halt(
     }
 }
 
-/// State on GitHub at the start of the halt visit. It is read again, because the saved state lacks the effects of the
-/// failed visit.
+/// State on GitHub at the start of the halt visit. The state is read again, because the saved state lacks the effects
+/// of the failed visit.
 #[derive(Serialize, Deserialize)]
 struct HaltSnapshot {
     label: Option<String>,
     /// The stop label, if it is still on the issue.
     stop: Option<String>,
-    /// Branch and pull request that remain; `None` if no comment will be posted.
+    /// The branch and pull request that the run leaves behind; `None` if no comment will be posted.
     remains: Option<BranchLeftovers>,
 }
 
-/// Reads the state on GitHub; returns `None` if the issue no longer exists.
+/// Reads the state of the issue and the run's branch on GitHub. Returns `None` if the issue no longer exists.
 async fn load_halt_snapshot(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -169,7 +169,7 @@ async fn find_published_document(
     }
 }
 
-/// Lists the results with which people can continue: branch, file, draft, pull request.
+/// Returns the results of the run that people can continue with: branch, file, draft, pull request.
 fn list_leftovers(s: &StageState, remains: &BranchLeftovers) -> Vec<HaltLeftover> {
     let (name, branch) = (document_path(s).unwrap_or_default(), remains.branch.clone());
     let (mut kept, mut there) = (Vec::new(), None);

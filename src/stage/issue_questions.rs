@@ -1,5 +1,6 @@
-//! Questions about gaps in the issue, asked before the first draft. Each has a number and a default answer, which is
-//! used after a timeout. Answers are data: they go into the prompts and start nothing.
+//! Questions about gaps in the issue, asked before the first draft. Each question has a number and a default answer,
+//! which is used if nobody answers in time. Answers are untrusted input: they go into the prompts and cannot trigger
+//! anything.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -25,22 +26,22 @@ use crate::{
 /// Word in an answer that accepts the suggested default.
 const DEFAULT: &str = "default";
 
-/// Maximum characters kept of an answer.
+/// Maximum number of characters kept of an answer.
 const ANSWER_CHARS: usize = 2000;
 
 /// A question that only a person can answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IssueQuestion {
     pub text: String,
-    /// Answer that is used if nobody answers.
+    /// Answer that is used if nobody answers the question.
     pub default: String,
 }
 
-/// The questions asked and the answers so far.
+/// The questions that were asked, and the answers so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct IssueQuestions {
     asked: Vec<IssueQuestion>,
-    /// Newest answer and its author, by question number, which starts at 1.
+    /// Newest answer to each question and the author of the answer, by question number. Question numbers start at 1.
     answers: BTreeMap<usize, (String, String)>,
     posted: Option<QuestionsComment>,
 }
@@ -51,7 +52,7 @@ struct QuestionsComment {
     shown_at: Timestamp,
     visit: u64,
     until: Timestamp,
-    /// Whether the questions no longer accept answers.
+    /// Whether the period for answers is over.
     over: bool,
 }
 
@@ -60,7 +61,7 @@ impl IssueQuestions {
         Self { asked, answers: BTreeMap::new(), posted: None }
     }
 
-    /// Returns the comment's URL and the deadline, while the questions accept answers.
+    /// Returns the URL of the comment with the questions and the deadline, while the questions still accept answers.
     pub(super) fn open_until(&self) -> Option<(String, Timestamp)> {
         let posted = self.posted.as_ref().filter(|posted| !posted.over)?;
         Some((posted.url.clone(), posted.until))
@@ -93,8 +94,8 @@ impl IssueQuestions {
     }
 }
 
-/// Asks the model for questions that the issue leaves open, apart from those already `asked`. `None` if its response
-/// was unusable; `Err` with a step result if the model cannot be called now.
+/// Asks the model for questions that the issue leaves open and that are not in `asked`. Returns `None` if the model's
+/// response was unusable. Returns `Err` with a step result if the model cannot be called now.
 pub async fn find_open_questions(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -115,7 +116,8 @@ pub async fn find_open_questions(
     }
 }
 
-/// Posts the questions and waits for answers. Continues when all are answered or the deadline has passed.
+/// Posts the questions and waits for answers. The run continues when all questions are answered or the deadline has
+/// passed.
 pub async fn ask_questions(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     require_still_wanted(s, cx).await?;

@@ -1,8 +1,9 @@
 //! Watches a pushed change until people merge or close its pull request.
 //!
 //! Webhooks are only hints: each check reads the pull request and the CI state of the pushed commit. Failed CI,
-//! `/revise` and review remarks send the change back to the drafter, and a new version goes through all checks again. A
-//! merged or closed pull request ends the run like a stop; the halt visit finds out whether it was merged.
+//! `/revise` and review remarks send the change back to the drafter. The new version then goes through all checks
+//! again. When the pull request is merged or closed, the run ends as if stopped, and the halt visit finds out whether
+//! it was merged.
 
 use std::time::Duration;
 
@@ -32,31 +33,32 @@ use crate::{
     types::{Hash, Oid, Role, Timestamp, Verb},
 };
 
-/// Interval between checks without an event, because webhooks may get lost.
+/// Interval between checks while no event arrives. The checks are needed because webhooks may get lost.
 const LOOK_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Interval between checks for mergeability, which GitHub computes only on request. `MERGEABLE_LOOKS` limits their
-/// number.
+/// Interval between checks whether the pull request can be merged, which GitHub computes only on request.
+/// `MERGEABLE_LOOKS` limits the number of these checks.
 const MERGEABLE_LOOK_INTERVAL: Duration = Duration::from_secs(60);
 const MERGEABLE_LOOKS: u32 = 10;
 
-/// Maximum CI fixes in a row, whether they are pushed or not. After that, a person has to comment or CI has to pass.
+/// Maximum number of consecutive CI fixes, whether or not they are pushed. After that, the run does no more fixes until
+/// a person comments or CI passes.
 const MOST_FIXES_IN_A_ROW: u32 = 3;
 
-/// Maximum CI fixes of one pull request in total.
+/// Maximum total number of CI fixes per pull request.
 const MOST_FIXES: u32 = 6;
 
-/// Maximum times the same checks may fail again after a fix.
+/// Maximum number of times that the same checks may fail again after a fix.
 const MOST_REPEATED_FAILURES: u32 = 2;
 
-/// Maximum number of foreign files that are recorded.
+/// Maximum number of files changed by other people that are recorded.
 const MOST_FOREIGN_FILES: usize = 20;
 
-/// Maximum characters kept of a review remark; `PLACE_CHARS` is the limit for its file path.
+/// Maximum number of characters kept of a review remark. `PLACE_CHARS` is the limit for the remark's file path.
 const REMARK_CHARS: usize = 4_000;
 const PLACE_CHARS: usize = 300;
 
-/// Kind of the background text with CI failures for the drafter.
+/// Kind of the background text that describes CI failures to the drafter.
 const CI: &str = "ci";
 
 /// State of a pushed change.
@@ -65,54 +67,60 @@ const CI: &str = "ci";
 pub(super) struct MergeWatch {
     /// The approval of the pushed document.
     accepted: Option<ApprovalRow>,
-    /// The waiting visit; then its start and its number of checks. Each check has its own journal keys.
+    /// Number of the visit that waits for the merge. `since` is the start of the wait and `looks` the number of checks
+    /// so far. Each check has its own journal keys.
     visit: u64,
     since: Option<Timestamp>,
     looks: u64,
-    /// Time of the next check if no event arrives before.
+    /// Time of the next check, unless an event arrives before.
     next: Option<Timestamp>,
-    /// Number of CI fixes in total; then those in a row, and times in a row that the same checks failed after a fix.
+    /// Total number of CI fixes. `in_a_row` counts consecutive fixes; `strikes` counts the consecutive times that the
+    /// same checks failed after a fix.
     fixes: u32,
     in_a_row: u32,
     strikes: u32,
     failed: Vec<String>,
-    /// Whether the drafter is fixing CI. `held_right`: its last fix left the code unchanged.
+    /// Whether the drafter is currently fixing a CI failure. `held_right` is set if the drafter's last fix left the
+    /// code unchanged.
     mending: bool,
     held_right: bool,
     /// Id of the finding that describes the CI failure.
     finding: Option<String>,
-    /// Failed and pending checks while CI is incomplete, and the time since which they are unchanged.
+    /// Failed and pending checks if some have failed but others are still pending, and the time since which both lists
+    /// are unchanged.
     halfway: Option<([Vec<String>; 2], Timestamp)>,
     ci: Option<CiView>,
     /// Whether part of the CI state could not be read.
     unknown: bool,
-    /// Whether we stopped fixing this commit and told people so.
+    /// Whether the run gave up fixing CI for this commit and told people so.
     gave_up: bool,
     conflicts: bool,
-    /// Number of checks in a row for which GitHub had not computed conflicts yet.
+    /// Number of consecutive checks at which GitHub had not yet determined whether the pull request has conflicts.
     unsure_looks: u32,
-    /// Whether others committed on top of the pushed commit.
+    /// Whether somebody else committed on top of the pushed commit.
     on_top: bool,
-    /// Head of the pull request at the last check; `theirs`: files that others changed in it.
+    /// Head of the pull request at the last check. `theirs` lists the files that other people changed in the pull
+    /// request.
     head: Option<Oid>,
     theirs: Vec<String>,
-    /// Findings that people insist on and that are not handled yet; `reviews` are the reviews not handled yet.
+    /// IDs of findings that people insist on and that are not handled yet. `reviews` are the reviews that are not
+    /// handled yet.
     insisted: Vec<String>,
     reviews: Vec<PushedReview>,
-    /// Review threads that are not answered yet.
+    /// Review threads to which the run has not replied yet.
     threads: Vec<ReviewThread>,
-    /// Findings as they were at the push, after all replies.
+    /// Findings at the time of the push, including all replies.
     findings: FindingLedger,
-    /// Merge commit, once the pull request is merged; empty if unknown.
+    /// Merge commit, once the pull request is merged; an empty string if the merge commit is unknown.
     pub(super) merged: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ReviewThread {
     comment: u64,
-    /// Id of the finding made from the remark.
+    /// ID of the finding that was created from the review remark.
     finding: String,
-    /// Commit that the remark is about.
+    /// Commit that the review remark is about.
     commit: Oid,
 }
 
@@ -120,13 +128,13 @@ struct ReviewThread {
 struct PushedReview {
     number: u64,
     by: String,
-    /// The review's text, stored by hash.
+    /// Hash of the stored text of the review.
     text: Hash,
 }
 
 impl MergeWatch {
-    /// Keeps a review until the next wait for the merge. A review before the first push is ignored, because it is not
-    /// about the pushed change.
+    /// Stores a review until the next wait for the merge starts. A review before the first push is ignored, because it
+    /// is not about the pushed change.
     pub(super) async fn add_review(&mut self, cx: &StepContext, review: RunRemark) -> Result<(), StepError> {
         if let Some(number) = review.finding.parse().ok().filter(|_| self.visit > 0) {
             let text = cx.put(review.text.as_bytes()).await?;
@@ -135,27 +143,27 @@ impl MergeWatch {
         Ok(())
     }
 
-    /// Resets the state that belongs to the previous commit.
+    /// Resets the state that was collected for the previous commit.
     pub(super) fn reset_after_push(&mut self, accepted: Option<ApprovalRow>) {
         (self.mending, self.held_right) = (false, false);
         (self.accepted, self.ci, self.halfway) = (accepted, None, None);
         (self.gave_up, self.conflicts, self.on_top, self.unknown) = (false, false, false, false);
     }
 
-    /// Whether no wait for the merge has started yet.
+    /// Whether the run has not waited for a merge yet.
     pub(super) fn is_new(&self) -> bool {
         self.visit == 0
     }
 
-    /// Records that the drafter starts to fix these failed checks. The attempt counts towards the limits whatever its
-    /// result, because it costs money.
+    /// Records that the drafter starts to fix these failed checks. The attempt counts towards the limits even if it
+    /// fails, because it costs money.
     fn start_ci_fix(&mut self, failing: Vec<String>) {
         (self.fixes, self.in_a_row) = (self.fixes + 1, self.in_a_row + 1);
         (self.mending, self.failed) = (true, failing);
     }
 
-    /// Returns the CI state. A failure is reported once all checks are complete, or after [`LOOK_INTERVAL`] without a
-    /// change.
+    /// Returns the CI state. A failure is reported once all checks are complete, or once the state of the checks has
+    /// not changed for [`LOOK_INTERVAL`].
     fn ci_state(&mut self, ci: &rounds::CiStatus, now: Timestamp) -> CiState {
         let halfway = [ci.failing.clone(), ci.pending.clone()];
         if ci.stands != CiState::Pending || ci.failing.is_empty() {
@@ -173,12 +181,12 @@ impl MergeWatch {
         self.mending
     }
 
-    /// Whether `document` is the one that was last accepted and pushed.
+    /// Whether `document` is the document that was last accepted and pushed.
     fn is_for_document(&self, document: Option<Hash>) -> bool {
         self.accepted.as_ref().map(|row| row.document) == document
     }
 
-    /// Resets the counters of CI fixes, after a person's comment or a CI success.
+    /// Resets the counters of consecutive CI fixes. Called after a person's comment or after CI has passed.
     fn reset_ci_attempts(&mut self) {
         (self.in_a_row, self.strikes, self.gave_up) = (0, 0, false);
         (self.mending, self.held_right) = (false, false);
@@ -190,14 +198,14 @@ impl MergeWatch {
 #[derive(Serialize, Deserialize)]
 struct WatchObservation {
     head: Oid,
-    /// Whether the pull request can be merged; `None` if GitHub does not know yet.
+    /// Whether the pull request can be merged; `None` if GitHub has not determined this yet.
     mergeable: Option<bool>,
     ci: rounds::CiStatus,
     at: Timestamp,
 }
 
-/// Decides how to continue after a draft: with the checks, or back to the watch if the drafter left the pushed document
-/// unchanged. A document that was only proposed still needs its approval.
+/// Returns the next step after a draft: the checks, or the watch if the drafter left the pushed document unchanged. A
+/// document that was proposed but not accepted still needs its approval.
 pub(super) fn settle_draft(s: &mut StageState, v: &StepVisit<'_>) -> StepResult {
     let code = v.doc.info().target == PublicationTarget::Code;
     let pushed = s.proposal.as_ref().map(|pushed| pushed.document);
@@ -209,8 +217,8 @@ pub(super) fn settle_draft(s: &mut StageState, v: &StepVisit<'_>) -> StepResult 
     StepResult::KeepPushed
 }
 
-/// Returns to the watch with the pushed document, and tells people why the later version is not pushed. `None` if no
-/// document was pushed yet.
+/// Returns to the watch with the pushed document, and tells people why the later version is not pushed. Returns `None`
+/// if no accepted document was pushed yet.
 pub async fn keep_pushed_change(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -229,7 +237,7 @@ pub async fn keep_pushed_change(
     Ok(Some(StepResult::KeepPushed))
 }
 
-/// Watches the pushed change until it is merged or closed. Handles comments and CI results in the meantime.
+/// Watches the pushed change until it is merged or closed. Meanwhile, handles comments and CI results.
 pub async fn watch_merge(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let (cx, heard) = (v.cx, s.round.applied_remarks());
     let insisted = gates::take_finding_remarks(s, cx).await?;
@@ -287,7 +295,7 @@ fn wait_for_merge_until(s: &StageState, cx: &StepContext, next: Timestamp) -> Re
     }))
 }
 
-/// Takes all pending change requests and returns their text.
+/// Collects the text of all pending change requests and marks the requests as handled.
 async fn take_requested_changes(s: &mut StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
     let mut words = Vec::new();
     if let Some(answer) = v.cx.answer() {
@@ -307,7 +315,7 @@ async fn take_requested_changes(s: &mut StageState, v: &StepVisit<'_>) -> Result
     Ok(words.join("\n\n"))
 }
 
-/// Sends the change back to the drafter. Prevents that an earlier version replaces the new one.
+/// Sends the change back to the drafter, and makes sure that the run does not return to an earlier version.
 async fn send_back_for_fix(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -317,8 +325,8 @@ async fn send_back_for_fix(
     gates::send_back_to_drafter(s, v, words).await
 }
 
-/// Returns whether another commit of ours on the branch is prevented. If `tell` is set, posts a comment with the
-/// reason.
+/// Returns whether something prevents the run from pushing another commit to the branch. If `tell` is set, posts a
+/// comment with the reason.
 async fn has_push_obstacle(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Result<bool, StepError> {
     let (cx, n) = (v.cx, s.after.looks);
     let files = v.doc.files_to_change();
@@ -342,8 +350,8 @@ async fn has_push_obstacle(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Res
     Ok(true)
 }
 
-/// Records a review's line remarks as findings, so that the drafter answers each one and the reviewer judges the
-/// answer.
+/// Records the line remarks of a review as findings, so that the drafter replies to each remark and the reviewer judges
+/// the reply.
 pub(super) async fn record_remarks(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -382,7 +390,7 @@ pub(super) async fn record_remarks(
     rounds::record_findings(v.cx, &s.round).await
 }
 
-/// Replies to each review thread. Does not resolve threads, which is up to people.
+/// Replies to each review thread. Does not resolve the threads, because that is left to people.
 async fn answer_threads(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let (cx, proposal) = (v.cx, require_state(&s.proposal)?.clone());
     let repo = cx.tools().repository(cx).await?;
@@ -407,8 +415,8 @@ async fn answer_threads(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), Ste
     rounds::record_findings(cx, &s.round).await
 }
 
-/// Reads the pull request and CI; returns a step result if the run must leave the watch. `blocked`: an obstacle to
-/// another push is already known.
+/// Reads the pull request and CI. Returns a step result if the run must leave the watch. `blocked` says that an
+/// obstacle to another push is already known.
 async fn look_at_pull_request(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -471,7 +479,7 @@ async fn look_at_pull_request(
     Ok(None)
 }
 
-/// Handles failed CI: sends the change back to the drafter, or tells people if another fix is pointless.
+/// Handles failed CI: sends the change back to the drafter, or tells people if another fix would be pointless.
 async fn handle_ci_failure(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -527,8 +535,8 @@ async fn handle_ci_failure(
     send_back_for_fix(s, v, &messages::ci_fix_instructions()).await.map(Some)
 }
 
-/// Returns the merge commit if the run ended because its pull request was merged. The commit is empty if GitHub does
-/// not name it.
+/// Returns the merge commit if the run ended because its pull request was merged. The returned commit is empty if
+/// GitHub does not name the merge commit.
 pub(super) async fn find_merge(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -585,7 +593,7 @@ pub(super) async fn record_lesson(s: &StageState, v: &StepVisit<'_>, merged: boo
     v.cx.record(ArtifactRow::LESSON, LedgerRecord::Artifact(row)).await
 }
 
-/// Returns the watch's state for the status comment.
+/// Returns the state of the watch, as shown in the status comment.
 pub(super) fn merge_wait_reason(s: &StageState) -> RunWaitReason {
     let MergeWatch { ci, conflicts, on_top, unknown, .. } = &s.after;
     RunWaitReason::Merge { ci: ci.clone(), conflicts: *conflicts, on_top: *on_top, unknown: *unknown }

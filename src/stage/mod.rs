@@ -1,8 +1,9 @@
 //! The document stage: the steps that all workflows with a reviewed document share.
 //!
-//! Load, analyze, draft, fix, check, ask, review, publish: each is a function that a workflow's step calls with its
+//! Load, analyze, draft, fix, check, ask, review and publish are functions that a workflow's step calls with its
 //! [`StepVisit`]. A workflow provides its own prompts, rules, checks and paths through [`StageDocument`]. It defines
-//! its own steps and edges, and maps each [`StepResult`] to an edge. This module knows no workflow by name.
+//! its own steps and edges, and maps each [`StepResult`] to an edge. This module does not depend on any particular
+//! workflow.
 
 mod approvals;
 mod artifacts;
@@ -64,30 +65,32 @@ use crate::{
     types::{Hash, IssueNo, Oid, Timestamp, Verdict, WorkerPool},
 };
 
-/// State of a run between its steps.
+/// State of a run that is saved between its steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StageState {
     issue: Option<IssueSnapshot>,
     policy: Option<Policy>,
     base: Option<BaseCommit>,
-    /// Stored excerpt of the repository that the models see.
+    /// Hash of the stored excerpt of the repository that the models see.
     excerpt: Option<Hash>,
-    /// Stored history of earlier runs of the repository; `None` for runs started by older versions.
+    /// Hash of the stored history of earlier runs of the repository; `None` for runs started by older versions.
     #[serde(default)]
     history: Option<Hash>,
-    /// Number of relevant files left out of the excerpt.
+    /// Number of relevant files that were left out of the excerpt.
     left_out: usize,
-    /// An existing source file and one of its lines; placeholder values for scripted responses.
+    /// Path of an existing source file; `sample_line` is one of its lines. Both are placeholder values for scripted
+    /// responses.
     sample_path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sample_line: Option<String>,
     round: Round,
     status: StatusComment,
     proposal: Option<Proposal>,
-    /// The version on the branch that this run knows: ours, or a person's version that it adopted. We commit only on
-    /// top of a known version.
+    /// The version on the branch that this run knows: our own version, or a person's version that the run adopted. The
+    /// run commits only on top of a known version.
     known: Option<Hash>,
-    /// Stored list of the foreign files on the branch at the last gate, if there were any.
+    /// Hash of the stored list of files on the branch that other people changed, at the time of the last gate. `None`
+    /// if nobody changed any.
     #[serde(default)]
     foreign: Option<Hash>,
     /// The open gate, or the gate whose approval is being published.
@@ -96,26 +99,26 @@ pub struct StageState {
     #[serde(default)]
     rules: ApprovalRules,
     label: Option<String>,
-    /// Reason why the loop stopped without an APPROVED verdict and people decide.
+    /// Reason why the review loop stopped without an APPROVED verdict, so that people must decide.
     stop: Option<LoopStopReason>,
     /// The approval under which the document is published.
     approval: Option<ApprovalRow>,
     /// Costs of earlier runs of this workflow in the repository.
     #[serde(default)]
     quote: Option<CostHistory>,
-    /// Set while the run waits for budget.
+    /// The current pause, set while the run waits for budget.
     #[serde(default)]
     paused: Option<BudgetPause>,
     /// Reason why people are asked although the policy allows publishing without them.
     #[serde(default)]
     asked_because: Option<GateReason>,
-    /// Parts of people's messages that GitHub does not display; they are removed from what models see.
+    /// Parts of people's messages that GitHub does not display. They are removed before models see the messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<HiddenText>,
     /// Notes about the issue's author, shown at the gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     authorship: Vec<AuthorshipNote>,
-    /// Other open work on the same files, shown at the gate.
+    /// Other issues with a live run that touches the same files, with these files. Shown at the gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     overlaps: Vec<(IssueNo, Vec<String>)>,
     #[serde(default)]
@@ -123,26 +126,26 @@ pub struct StageState {
     /// Notes to show in the status comment.
     #[serde(default)]
     said: Vec<String>,
-    /// Hosts that somebody named but the operator's settings do not allow.
+    /// Hosts that somebody named in the issue or the documents but that the operator's settings do not allow.
     #[serde(default)]
     hosts: Vec<String>,
-    /// Questions to people before the first draft.
+    /// Questions that people are asked before the first draft.
     #[serde(default)]
     questions: Option<IssueQuestions>,
-    /// Stored diff of an edit that others made to the issue. It was made before the approved text could replace the
-    /// issue.
+    /// Hash of the stored diff of an edit that somebody else made to the issue before the approved text could replace
+    /// the issue.
     #[serde(default)]
     edited: Option<Hash>,
-    /// URL at which the document was filed.
+    /// URL of the issue in which the document was filed.
     #[serde(default)]
     filed: Option<String>,
     /// Check run on the head of the issue's branch.
     #[serde(default)]
     check: check_run::CheckRunRecord,
-    /// State of the watch over a pushed change.
+    /// State of the watch over the pushed change.
     #[serde(default)]
     after: MergeWatch,
-    /// The pending exception request; `leaves` are the granted exceptions.
+    /// The pending exception request. The field `leaves` lists the exceptions granted so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wished: Option<PendingException>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -150,17 +153,18 @@ pub struct StageState {
     /// The repository's commit message style.
     #[serde(default)]
     convention: CommitConvention,
-    /// Number of additional visits before the run first shows something, because a workflow repeats steps on purpose.
+    /// Number of additional visits before the run first shows something, which arise because a workflow repeats steps
+    /// on purpose.
     #[serde(default)]
     rounds_before: u64,
 }
 
 /// Accessors for a workflow's own steps.
 impl StageState {
-    /// The issue, as the run read it.
+    /// Returns the issue as the run read it.
     ///
     /// # Errors
-    /// `Bug` before the issue was read.
+    /// `Bug` if the issue has not been read yet.
     pub fn issue(&self) -> Result<&IssueSnapshot, StepError> {
         require_state(&self.issue)
     }
@@ -173,15 +177,15 @@ impl StageState {
         require_state(&self.base)
     }
 
-    /// The current draft, if there is one.
+    /// Returns the hash of the current draft; `None` if the run has no draft.
     pub fn document(&self) -> Option<Hash> {
         self.round.document
     }
 
-    /// The background text of this kind; empty if the run lacks one.
+    /// Returns the background text of this kind; an empty text if the run has none of this kind.
     ///
     /// # Errors
-    /// `Bug` if the store cannot read it.
+    /// `Bug` if the store cannot read the text.
     pub async fn background_text(&self, kind: &str, cx: &StepContext) -> Result<String, StepError> {
         match self.beside.iter().find(|known| known.kind == kind) {
             Some(known) => load_text(cx, &known.text).await,
@@ -194,54 +198,55 @@ impl StageState {
         self.after.is_fixing_ci()
     }
 
-    /// Whether the current draft is on its branch.
+    /// Whether the current draft was committed to its branch.
     pub fn is_proposed(&self) -> bool {
         self.proposal.as_ref().is_some_and(|proposal| Some(proposal.document) == self.round.document)
     }
 
-    /// Whether no draft was requested yet.
+    /// Whether the run has not requested any draft yet.
     pub fn is_fresh(&self) -> bool {
         self.round.number == 0
     }
 
-    /// Starts the rounds of another document in this run.
+    /// Restarts the count of rounds, for another document in this run.
     ///
     /// # Errors
-    /// `Bug` before the policy was read.
+    /// `Bug` if the policy has not been read yet.
     pub fn reset_rounds(&mut self) -> Result<(), StepError> {
         self.round.start_next_document(require_state(&self.policy)?.max_rounds);
         Ok(())
     }
 
-    /// The exceptions that people granted.
+    /// Returns the exceptions that people granted.
     pub fn exceptions(&self) -> &[Exception] {
         &self.leaves
     }
 
-    /// The first error that the checks found in the draft.
+    /// Returns the first error that the checks found in the draft.
     pub fn first_error(&self) -> Option<&str> {
         self.round.mistakes.iter().find(|mistake| mistake.is_error()).map(|mistake| mistake.message.as_str())
     }
 
-    /// Whether another draft is allowed.
+    /// Whether the run may still request another draft.
     pub fn may_draft(&self) -> bool {
         self.round.number < self.round.cap
     }
 
-    /// Replaces the draft with a version that code changed. The new version is unreviewed, and the run may not return
-    /// to an earlier version.
+    /// Replaces the draft with a version that our code changed. The new version counts as unreviewed, and the run
+    /// cannot return to an earlier version.
     pub fn replace_draft(&mut self, document: Hash) {
         self.round.replace_document(document);
         self.round.forget_best_version();
     }
 
-    /// Adds a background text for the models, in place of an earlier one of the same kind.
+    /// Adds a background text for the models. It replaces an earlier text of the same kind.
     pub fn add_background(&mut self, known: BackgroundText) {
         self.beside.retain(|other| other.kind != known.kind);
         self.beside.push(known);
     }
 
-    /// Adds to the number of visits that the run makes before the first draft because it repeats steps.
+    /// Adds `steps` to the number of visits before the first draft that arise because a workflow repeats steps on
+    /// purpose.
     pub fn add_extra_steps(&mut self, steps: u64) {
         self.rounds_before += steps;
     }
@@ -251,14 +256,14 @@ impl StageState {
         self.beside.iter_mut().filter(|known| known.kind == kind).for_each(|known| known.text = text);
     }
 
-    /// Adds a host that the server's settings do not allow, unless it is already listed.
+    /// Adds a host that the server's settings do not allow to the list, unless the host is already listed.
     pub fn add_refused_host(&mut self, host: String) {
         if !self.hosts.contains(&host) {
             self.hosts.push(host);
         }
     }
 
-    /// Adds a note to the status comment, unless it is already there.
+    /// Adds a note to the status comment, unless the note is already listed.
     pub fn add_note(&mut self, sentence: String) {
         if !self.said.contains(&sentence) {
             self.said.push(sentence);
@@ -268,14 +273,15 @@ impl StageState {
     /// Replaces `{slug}` in the document's path.
     ///
     /// # Errors
-    /// `Bug` before the policy was read.
+    /// `Bug` if the policy has not been read yet.
     pub fn set_path_slug(&mut self, slug: &str) -> Result<(), StepError> {
         let policy = self.policy.as_mut().ok_or_else(|| StepError::Bug(anyhow::anyhow!("no policy yet")))?;
         policy.document_path = policy.document_path.replace("{slug}", slug);
         Ok(())
     }
 
-    /// Sets the sample for scripted responses to an address and a line about it, if the sample is not a file.
+    /// Sets the sample for scripted responses to an address and a line about that address. Used if the sample is not a
+    /// file.
     pub fn set_sample(&mut self, address: String, line: String) {
         (self.sample_path, self.sample_line) = (Some(address), Some(line));
     }
@@ -287,12 +293,12 @@ impl StageState {
 }
 
 impl StageState {
-    /// Whether the settings publish documents as files.
+    /// Whether the settings say to publish documents as files.
     fn publishes_files(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.publish == Publish::PullRequest)
     }
 
-    /// The publication target under the run's settings.
+    /// Returns the document's publication target, taking the run's settings into account.
     fn target(&self, v: &StepVisit<'_>) -> PublicationTarget {
         match v.doc.info().target {
             PublicationTarget::Branch if !self.publishes_files() => PublicationTarget::Comment,
@@ -301,7 +307,7 @@ impl StageState {
     }
 }
 
-/// One visit of a step.
+/// One visit of a step by a run.
 pub struct StepVisit<'a> {
     pub doc: &'a dyn StageDocument,
     pub at: StepInfo,
@@ -324,30 +330,30 @@ impl<'a> StepVisit<'a> {
     }
 }
 
-/// Result of a stage's step. A workflow maps each to one of its edges.
+/// Result of a stage's step. A workflow maps each result to one of its edges.
 #[derive(Debug)]
 pub enum StepResult {
-    /// Continue with the next step.
+    /// The run continues with the next step.
     Pass,
-    /// The review loop stopped without a result; people decide.
+    /// The review loop stopped without an approval, so people must decide.
     Undecided,
-    /// People must answer questions about the issue.
+    /// The issue has gaps, so people must answer questions about it.
     Unclear,
     Redraft,
-    /// A person sent the document back; read issue and code again.
+    /// A person sent the document back. The run must read the issue and the code again.
     Reread,
-    /// A person's own version replaced ours; check it.
+    /// A person's own version replaced our document and must be checked.
     ForeignVersion,
-    /// Ask people again, about the current state.
+    /// People must be asked again, because the state that they saw has changed.
     ReopenGate,
-    /// Review the same bytes again, because people dismissed findings or asked for another review.
+    /// The unchanged document must be reviewed again, because people dismissed findings or asked for another review.
     ReviewAgain,
-    /// People must grant an exception.
+    /// The run needs an exception that only people can grant.
     NeedsException,
     OutOfBudget,
-    /// The budget is available again; continue with this call.
+    /// Budget is available again, so the run continues with this call.
     Resume(StageCall),
-    /// Keep the pushed version: nothing to run, review or push.
+    /// The pushed version is kept; nothing needs to be run, reviewed or pushed.
     KeepPushed,
     Ask(GateSpec),
     Wait {
@@ -358,7 +364,7 @@ pub enum StepResult {
 }
 
 impl StepResult {
-    /// Converts the result to the engine's transition; `edge` maps a result to a step.
+    /// Converts the result to a transition of the engine; `edge` maps a result to a step.
     ///
     /// # Errors
     /// `Bug` if the workflow has no edge for the result.
@@ -380,17 +386,17 @@ impl StepResult {
     }
 }
 
-/// Returns the step of `graph` with this id.
+/// Returns the step of `graph` with this ID.
 pub fn find_step<S: WorkflowStep>(graph: &[(S, &[S])], id: &str) -> Option<S> {
     graph.iter().map(|(step, _)| *step).find(|step| step.id() == id)
 }
 
-/// Returns the steps of a graph, for [`DocumentInfo::steps`].
+/// Returns information about all steps of a graph, for [`DocumentInfo::steps`].
 pub fn step_infos<S: WorkflowStep>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
     graph.iter().map(|(step, _)| step.info()).collect()
 }
 
-/// Reads the issue and the policy. If another stage has to come first, starts that stage and completes this run.
+/// Reads the issue and the policy. If another stage must run first, starts that stage and completes the current run.
 pub async fn load_issue(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
@@ -476,7 +482,7 @@ pub async fn analyze_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     Ok(StepResult::Pass)
 }
 
-/// Finds files on the issue's branch that are from earlier changes and that this change does not touch.
+/// Returns the files on the issue's branch that come from earlier changes and that the current change does not touch.
 ///
 /// # Errors
 /// Errors of reading the branch.
@@ -490,7 +496,7 @@ pub async fn find_earlier_files(s: &mut StageState, v: &StepVisit<'_>) -> Result
     publication::find_earlier_files(cx, "earlier", base, &v.doc.files_to_change()).await
 }
 
-/// Reads the head of the default branch. The models see no code, paths or history.
+/// Reads only the head of the default branch. The models then see no code, paths or history.
 pub async fn skip_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -500,8 +506,9 @@ pub async fn skip_codebase(s: &mut StageState, v: &StepVisit<'_>) -> Result<Step
     Ok(StepResult::Pass)
 }
 
-/// Marks the status comment as uncertain if a failed visit may have posted it without a record. This is not possible at
-/// the step's first visit on the direct path, before which nothing is posted.
+/// Marks the status comment as uncertain if a failed visit may have posted the comment without recording it. This is
+/// impossible if the step is visited for the first time and no step was repeated before, because nothing is posted
+/// before that visit.
 async fn mark_status_uncertain(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
     if s.status.url.is_none() && cx.visit() > first_visit_number(s, v) {
@@ -515,14 +522,14 @@ async fn mark_status_uncertain(s: &mut StageState, v: &StepVisit<'_>) -> Result<
     Ok(())
 }
 
-/// Shows in the status comment that the run is working. Called before the run spends money or asks people, so that this
-/// comment is the first one.
+/// Shows in the status comment that the run is working. Called before the run spends money or asks people, so that the
+/// status comment is the run's first comment.
 pub async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     mark_status_uncertain(s, v).await?;
     views::show_working(s, v).await
 }
 
-/// Like [`show_working`], for a second update in the same visit; `key` is its journal key.
+/// Like [`show_working`], but for a second update in the same visit; `key` is the journal key of the update.
 pub async fn show_working_as(s: &mut StageState, v: &StepVisit<'_>, key: &str) -> Result<(), StepError> {
     views::show_state_as(s, v, key, messages::RunDisplayState::Working).await
 }
@@ -595,7 +602,7 @@ pub async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
     }
 }
 
-/// Repairs the draft's form by code.
+/// Repairs the format of the draft without a model.
 pub async fn fix_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let before = load_document(s, v.cx).await?;
     let after = v.doc.fix(&before, require_state(&s.issue)?.number);
@@ -607,7 +614,7 @@ pub async fn fix_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResu
     Ok(StepResult::Pass)
 }
 
-/// Checks the draft against the format and the code.
+/// Checks the draft against the required format and against the code.
 pub async fn check_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let (base, text) = (require_state(&s.base)?, load_document(s, cx).await?);
@@ -636,7 +643,7 @@ pub async fn check_coverage(s: &mut StageState, v: &StepVisit<'_>) -> Result<Ste
     settle_checks(s, mistakes)
 }
 
-/// Settles mistakes that a workflow's own step found: continue, redraft, or end the run.
+/// Handles mistakes that a workflow's own step found: continues, requests another draft, or ends the run.
 ///
 /// # Errors
 /// `User` if no more drafts are allowed.
@@ -664,7 +671,7 @@ fn failed_checks_error(s: &StageState, why: LoopStopReason) -> StepError {
     StepError::User(format!("The draft still fails the checks, and {reason}. {}", worst.join("; ")))
 }
 
-/// Calls a model of another family to review the draft.
+/// Calls a model of a different family than the drafter's to review the draft.
 pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     if let Some(exit) = waiting_steps::check_pending_wait(s, v).await? {
         return Ok(exit);
@@ -713,8 +720,8 @@ pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepR
     }
 }
 
-/// Has the reviewer's model write tests against the document under these rules. Returns the tests, or a sentence that
-/// says why they are missing. `Err` with a step result if the model cannot be called now.
+/// Calls the reviewer's model to write tests that challenge the document, following `rules`. Returns the tests, or a
+/// sentence that says why the tests are missing. Returns `Err` with a step result if the model cannot be called now.
 ///
 /// # Errors
 /// Errors of [`review_draft`].
@@ -734,8 +741,8 @@ pub async fn write_adversarial_tests(
     }
 }
 
-/// Records failed adversarial tests as findings, and closes earlier findings whose tests pass (`met`). If there are new
-/// findings and another draft is allowed, returns to the drafter.
+/// Records failed adversarial tests as findings, and closes the earlier findings in `met`, whose tests now pass. If
+/// there are new findings and another draft is allowed, sends the document back to the drafter.
 ///
 /// # Errors
 /// `Bug` if the ledger cannot be written.
@@ -802,7 +809,7 @@ impl ReviewerContext {
     }
 }
 
-/// Publishes the countersigned bytes.
+/// Publishes exactly the bytes that were countersigned.
 pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let (cx, about) = (v.cx, v.doc.info());
     let document = *require_state(&s.round.document)?;
@@ -918,7 +925,7 @@ pub async fn publish_document(s: &mut StageState, v: &StepVisit<'_>) -> Result<S
     Ok(StepResult::Done(finish_publication(s, v, published).await?))
 }
 
-/// Reopens the gate after others edited the issue that the document replaces, and shows people the edit.
+/// Reopens the gate because somebody else edited the issue that the document replaces, and shows people the edit.
 async fn reopen_after_issue_edit(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -932,7 +939,7 @@ async fn reopen_after_issue_edit(s: &mut StageState, v: &StepVisit<'_>) -> Resul
 }
 
 enum PublishedDocument {
-    /// A commit on the branch, whose message names the audit link.
+    /// The document is a commit on the branch. The commit message contains the audit link.
     Commit {
         audit: Hash,
         commit: Oid,
@@ -964,7 +971,7 @@ async fn finish_publication(
     Ok(outcome)
 }
 
-/// Completes a publication, without showing the result yet.
+/// Completes a publication without showing the result to people yet.
 async fn settle_publication(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -998,21 +1005,22 @@ async fn settle_publication(
     })
 }
 
-/// Number of this step's first visit if no step is repeated, plus `rounds_before`.
+/// Returns the number of this step's first visit, assuming that no step was repeated except for the `rounds_before`
+/// intended repetitions.
 fn first_visit_number(s: &StageState, v: &StepVisit<'_>) -> u64 {
     let steps = v.doc.info().steps;
     let straight = steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id);
     straight.map_or(u64::MAX, |(_, number)| number + s.rounds_before)
 }
 
-/// Whether this step comes before the first step that shows something to people.
+/// Whether the current step comes before the first step that shows something to people.
 fn is_before_first_shown(v: &StepVisit<'_>) -> bool {
     let (steps, from) = (v.doc.info().steps, v.doc.first_shown_step());
     steps.iter().take_while(|step| Some(step.id) != from).any(|step| step.id == v.at.id)
 }
 
-/// Checks that this run is still wanted: the issue is open and not labelled to stop, and the pull request is open.
-/// Called before each stage.
+/// Checks that this run is still wanted: the issue is open and has no stop label, and the pull request is open. Called
+/// before each stage.
 ///
 /// # Errors
 /// Returns an error if the run should stop.
@@ -1028,7 +1036,7 @@ fn review_warnings(s: &StageState) -> String {
     warnings.map(|m| format!("- {}: {}\n", m.place, m.message)).collect()
 }
 
-/// Returns the words of the issue and of required inputs, for the search in the code.
+/// Returns the text of the issue and of the required inputs, to search the code for its words.
 async fn search_words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
     let issue = require_state(&s.issue)?;
     let mut words = format!("{}\n{}", issue.title, load_text(v.cx, &issue.body).await?);
@@ -1038,7 +1046,7 @@ async fn search_words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepE
     Ok(words)
 }
 
-/// Loads the code excerpt for the models. Once there is a draft, the files that it changes come first.
+/// Loads the code excerpt for the models. If a draft exists, the files that the draft changes come first.
 async fn load_repository_context(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -1068,7 +1076,7 @@ mod tests {
 
     use super::*;
 
-    /// State of a run at the verdict gate, stored by an earlier version.
+    /// State of a run at the verdict gate, as stored by an earlier version of the server.
     const EARLIER: &str = include_str!("../../fixtures/states/lld-asking.json");
 
     #[test]

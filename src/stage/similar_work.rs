@@ -14,12 +14,12 @@ use crate::{
 /// Maximum number of similar issues shown.
 const MOST_SIMILAR: usize = 3;
 
-/// Number of recent commits searched; `MOST_COMMITS` is the maximum shown.
+/// Number of recent commits searched for similar ones. `MOST_COMMITS` is the maximum number shown.
 const PAST_COMMITS: usize = 1_000;
 const MOST_COMMITS: usize = 10;
 
-/// Adds earlier commits that match these words as a background text. Commit messages belong to the code, so call this
-/// only if the code is shown.
+/// Adds earlier commits that match `words` as a background text. Commit messages count as part of the code, so this
+/// must be called only if models may see the code.
 ///
 /// # Errors
 /// Errors of reading the commit.
@@ -41,7 +41,8 @@ pub async fn add_similar_commits(s: &mut StageState, cx: &StepContext, words: &s
     Ok(())
 }
 
-/// Adds similar open issues as a note and a background text. A failed lookup is skipped, so it does not delay the run.
+/// Adds similar open issues as a note and as a background text. A failed lookup is skipped, so that the run is not
+/// delayed.
 ///
 /// # Errors
 /// Errors of the store.

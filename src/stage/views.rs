@@ -1,4 +1,4 @@
-//! Builds the texts about a run that people see: status comment, gate, pull request, log, labels. The views are pure:
+//! Builds everything about a run that people see: status comment, gate, pull request, log, labels. The views are pure:
 //! they turn a run's state into values for `messages`.
 
 use super::{
@@ -26,7 +26,7 @@ use crate::{
     types::{Actor, Hash, RunId, Verdict},
 };
 
-/// Number of recent commits read to detect the commit message style.
+/// Number of recent commits that are read to detect the commit message style.
 const PAST_COMMITS: usize = 50;
 
 pub(super) async fn status_body(
@@ -86,7 +86,7 @@ pub(super) async fn status_body(
     Ok(messages::status_comment(&view))
 }
 
-/// Whether another comment or the pull request shows the document.
+/// Whether the document is already shown in another comment or in the pull request.
 fn is_shown_elsewhere(s: &StageState, v: &StepVisit<'_>, document: Hash) -> bool {
     match s.target(v) {
         PublicationTarget::Comment => s.asked.is_some() || s.filed.is_some(),
@@ -121,7 +121,8 @@ async fn stage_result(
     })
 }
 
-/// Returns the newest run of each other stage of the issue, if that run produced something or is live.
+/// Returns the newest run of each other workflow on the issue, with its state. Leaves out runs that neither produced
+/// something nor are live.
 fn other_stages<'r>(cx: &StepContext, rows: &'r [RunRow]) -> Vec<(&'r RunRow, messages::RunDisplayState)> {
     let mut others = Vec::new();
     for (at, row) in rows.iter().enumerate() {
@@ -291,7 +292,7 @@ pub(super) async fn reminder_body(
     })
 }
 
-/// Collects the parts of the gate comment.
+/// Collects the data for the gate comment.
 async fn gate_card(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -342,8 +343,8 @@ async fn gate_card(
     })
 }
 
-/// Builds the provenance of the document. `approval` is the row that accepted the document; `audit` is its link in the
-/// audit chain.
+/// Builds the provenance of the document. `approval` is the row that accepted the document; `audit` is the link of that
+/// row in the audit chain.
 pub(super) async fn provenance(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -366,7 +367,7 @@ pub(super) async fn provenance(
     })
 }
 
-/// Builds the run's section of the pull request body; `audit` is set once the document is approved.
+/// Builds the run's section of the pull request body. `audit` is set once the document is approved.
 pub(super) async fn pull_section(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -389,7 +390,8 @@ pub(super) async fn pull_section(
     }))
 }
 
-/// Builds the section about an accepted change, for its pull request and check run; `None` for other documents.
+/// Builds the section about an accepted change, for its pull request and check run. Returns `None` if the document is
+/// not a change.
 pub(super) async fn change_section(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -419,7 +421,8 @@ pub(super) async fn change_section(
     })))
 }
 
-/// Returns the pull request's title. `wip` adds a marker, for GitHub plans without draft pull requests.
+/// Returns the title of the pull request. If `wip` is set, adds a work-in-progress marker, for GitHub plans without
+/// draft pull requests.
 pub(super) async fn pull_title(s: &StageState, v: &StepVisit<'_>, wip: bool) -> Result<String, StepError> {
     let issue = require_state(&s.issue)?;
     let title = match change_title(s, v).await? {
@@ -429,7 +432,7 @@ pub(super) async fn pull_title(s: &StageState, v: &StepVisit<'_>, wip: bool) -> 
     Ok(if wip { format!("[WIP] {title}") } else { title })
 }
 
-/// Returns the one-line title of the change and its report; `None` if the document is not a change.
+/// Returns the one-line title of the change and the report of the change; `None` if the document is not a change.
 async fn change_title(
     s: &StageState,
     v: &StepVisit<'_>,
@@ -535,7 +538,7 @@ pub(super) async fn review_log(s: &StageState, v: &StepVisit<'_>) -> Result<Stri
     }))
 }
 
-/// Returns the label for a state; `None` while a run is working or another workflow follows.
+/// Returns the label for a run's state. Returns `None` while the run is working, or if another workflow follows.
 fn state_label(cx: &StepContext, state: messages::RunDisplayState) -> Option<LabelView> {
     match state {
         messages::RunDisplayState::Working => None,
@@ -545,8 +548,8 @@ fn state_label(cx: &StepContext, state: messages::RunDisplayState) -> Option<Lab
     }
 }
 
-/// Returns the label for an issue with several live runs. "Needs you" has priority, and the issue has no label while
-/// another run is working.
+/// Returns the label for an issue with several live runs. "Needs you" has priority over all other labels. Otherwise the
+/// issue has no label while any other run is working.
 async fn label_among_runs(
     cx: &StepContext,
     key: &str,
@@ -622,7 +625,8 @@ pub(super) async fn show_working(s: &mut StageState, v: &StepVisit<'_>) -> Resul
     update_label(s, v.cx, state).await
 }
 
-/// Shows a change of state and sets the label, in one request if possible.
+/// Shows a new state of the run in the status comment and sets the issue's label. Both happen in one request if
+/// possible.
 pub(super) async fn show_state(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -631,7 +635,7 @@ pub(super) async fn show_state(
     show_state_as(s, v, "status", state).await
 }
 
-/// Like [`show_state`], for a second update in the same visit; `key` is its journal key.
+/// Like [`show_state`], but for a second update in the same visit; `key` is the journal key of the update.
 pub(super) async fn show_state_as(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -643,8 +647,8 @@ pub(super) async fn show_state_as(
     update_label_as(s, v.cx, &repo, &format!("{key}-label"), view).await
 }
 
-/// Like [`show_state_as`], but does not set a label that needs a separate request. Returns the label that remains to be
-/// set.
+/// Like [`show_state_as`], but does not set a label that would need a separate request. Returns the label that still
+/// has to be set.
 pub(super) async fn show_state_before_label(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -665,7 +669,7 @@ pub(super) async fn show_state_before_label(
     Ok(view)
 }
 
-/// Creates the workflow's trigger label in the repository, so that people can choose it from the list next time.
+/// Creates the workflow's trigger label in the repository, so that people can select it next time.
 pub(super) async fn define_trigger_label(v: &StepVisit<'_>, repo: &GitHubRepo) -> Result<(), StepError> {
     let command = v.doc.info().command(v.cx.run());
     let Some(name) = command.label else { return Ok(()) };
@@ -698,7 +702,7 @@ pub(super) fn acceptance(row: &ApprovalRow, cx: &StepContext) -> Acceptance {
     }
 }
 
-/// Returns all people whose approvals were accepted.
+/// Returns all people whose approvals were accepted in this row.
 fn approvers(row: &ApprovalRow) -> impl Iterator<Item = &Actor> {
     row.with.iter().chain(row.answer.iter().map(|answer| &answer.by))
 }
@@ -707,7 +711,8 @@ pub(super) fn approver_names(row: &ApprovalRow) -> String {
     messages::join_names(&approvers(row).map(|actor| actor.login.clone()).collect::<Vec<_>>())
 }
 
-/// Returns the author of the document, if there is one. If no model wrote the version, a person did.
+/// Returns the author of the document: the model in `served`, or a person if no model wrote this version. Without a
+/// document, returns `Author::Nobody`.
 fn draft_author(document: Option<Hash>, served: Option<&ServedModel>) -> Author {
     match (document, served) {
         (None, _) => Author::Nobody,
@@ -738,12 +743,12 @@ pub(super) fn review_log_path(path: &str) -> String {
     format!("{}.review.md", path.strip_suffix(".md").unwrap_or(path))
 }
 
-/// Whether this run is a rehearsal. Also works for a run that ended before it read its policy.
+/// Whether this run is a rehearsal. Also works if the run ended before it read its policy.
 pub(super) fn is_rehearsal(s: &StageState, cx: &StepContext) -> bool {
     cx.tools().is_rehearsal(s.policy.as_ref())
 }
 
-/// Returns the verdict for which the gate is opened; INCONCLUSIVE without a review.
+/// Returns the verdict shown when the gate opens; INCONCLUSIVE if no review took place.
 pub(super) fn gate_verdict(s: &StageState) -> Verdict {
     s.round.review.as_ref().map_or(Verdict::Inconclusive, |r| r.verdict)
 }

@@ -1,4 +1,4 @@
-//! Steps that wait for a model or for budget: how they are shown and how they resume.
+//! Steps that wait for a model or for budget: displaying the wait and resuming the step.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use crate::{
     },
 };
 
-/// Lifetime of a `/hotfix` waiver. It is one day, because an emergency is over by then.
+/// Validity period of a `/hotfix` waiver. One day is enough, because an emergency is over by then.
 const WAIVER_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Model calls of a stage that may have to wait. Their serde names are those of the steps that make the calls.
+/// Model calls of a stage that may have to wait. The serde name of each call is that of the step that makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StageCall {
     Draft,
     Review,
-    /// Call for the issue's open questions.
+    /// The call that asks a model for open questions about the issue.
     #[serde(rename = "Conflicts")]
     Questions,
-    /// Call for adversarial tests by the reviewer's model.
+    /// The call that asks the reviewer's model for adversarial tests.
     Attack,
 }
 
 impl StageCall {
-    /// The workflow's step that makes the call.
+    /// Returns the workflow's step that makes the call.
     pub(super) fn workflow_step(self, v: &StepVisit<'_>) -> Option<StepInfo> {
         let steps = v.doc.info().steps;
         let of_kind = |kind| steps.iter().find(|step| step.kind == kind);
@@ -47,9 +47,9 @@ impl StageCall {
 /// A pause of the run until budget is available.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct BudgetPause {
-    /// The call that the run pauses before and resumes with.
+    /// The call that the run was about to make when it paused, and that it makes when it resumes.
     pub(super) before: StageCall,
-    /// Id of the step that makes the call. Empty if only one step can make it.
+    /// ID of the step that makes the call. Empty if only one step can make the call.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     at: String,
     pub(super) capped: BudgetShortfall,
@@ -58,14 +58,15 @@ pub(super) struct BudgetPause {
 }
 
 impl BudgetPause {
-    /// The step that the run pauses before.
+    /// Returns the step that the run was about to execute when it paused.
     pub(super) fn paused_step(&self, v: &StepVisit<'_>) -> Option<StepInfo> {
         let steps = v.doc.info().steps;
         steps.into_iter().find(|step| step.id == self.at).or_else(|| self.before.workflow_step(v))
     }
 }
 
-/// Handles a call without an answer. If the run has to wait, restores the round to its state `before` the call.
+/// Handles a call for which the model gave no response. If the run has to wait, restores the round to `before`, its
+/// state before the call.
 pub(super) async fn handle_no_answer(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -92,7 +93,7 @@ pub(super) async fn handle_no_answer(
     }
 }
 
-/// Returns the step's wait if it is not over yet, so that the step does not call its model now.
+/// Returns the step's pending wait if it is not over yet. In that case the step does not call its model.
 pub(super) async fn check_pending_wait(
     s: &mut StageState,
     v: &StepVisit<'_>,
@@ -120,12 +121,12 @@ pub(super) async fn check_pending_wait(
     }
 }
 
-/// Returns a result that saves the state and runs the step again at once.
+/// Returns a result that saves the state and immediately runs the step again.
 pub(super) fn retry_at_once(cx: &StepContext) -> StepResult {
     StepResult::Wait { until: cx.clock().now(), why: "continuing".to_owned() }
 }
 
-/// Waits until somebody raises the exhausted cap, or a shared cap starts a new period.
+/// Waits until somebody raises the exhausted limit, or until a new period of a shared limit starts.
 pub async fn wait_for_budget(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let stage = v.doc.info().stage;
@@ -149,7 +150,7 @@ pub async fn wait_for_budget(s: &mut StageState, v: &StepVisit<'_>) -> Result<St
     }
 }
 
-/// Returns who waived the approval of the documents by `/hotfix`, and the reason.
+/// Returns the person who waived the approval of the documents by `/hotfix`, and the reason.
 pub(super) fn hotfix_waiver(cx: &StepContext) -> Option<(&str, &str)> {
     let RunTrigger { command, args, actor, .. } = &cx.run().trigger;
     (command == HOTFIX).then_some((&actor.login, args))

@@ -1,10 +1,11 @@
-//! Assigns a run to a worker pool for models that run as programs, by the issue's labels and the files of the change.
+//! Assigns a run to a worker pool, for models that run as programs. The pool is chosen by the issue's labels and the
+//! files of the change.
 
 use super::{StageState, StepVisit};
 use crate::{config::PoolAssignment, engine::StepError, rounds::load_text};
 
-/// Assigns the run to a worker pool. The files are those of the draft, or before the first draft those that an earlier
-/// stage chose. The issue's text is ignored, because anybody may write an issue.
+/// Assigns the run to a worker pool. The files are those of the draft or, before the first draft, those that an earlier
+/// stage selected. The issue's text is ignored, because anybody may write an issue.
 pub(super) async fn assign_worker_pool(
     s: &StageState,
     v: &StepVisit<'_>,

@@ -1,9 +1,9 @@
-//! In-memory schedule of all live runs: when each is due, and which are claimed.
+//! In-memory schedule of all live runs: the time at which each run is due, and the runs that are claimed.
 //!
-//! It mirrors the repository databases. A change to a repository holds the repository's lock from before the commit
-//! until the agenda is updated. If an error occurs in between, the repository is scheduled for a new scan. A boot knows
-//! only which repositories may have live runs (the [hints](super::wake_hints)) and scans each of them first. In a
-//! cluster the agenda is only a hint about which runs may be claimed.
+//! It mirrors the repository databases. A change to a repository's runs holds the repository's lock from before the
+//! commit until the agenda is updated. If an error occurs in between, the repository is scheduled for a new scan. A
+//! server that starts knows only which repositories may have live runs (the [hints](super::wake_hints)), and scans each
+//! of these repositories first. In a cluster, the agenda is only a hint about which runs may be claimed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -16,14 +16,14 @@ use crate::{
     types::{InstallationId, RepoId, RunId, Timestamp},
 };
 
-/// Priority of a run within its repository. A repository with a `PersonWaiting` run is served before other
-/// repositories.
+/// Priority of a run within its repository. A repository with a `PersonWaiting` run is served before repositories
+/// without one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RunPriority {
     /// A person answered or cancelled the run.
     PersonWaiting,
     Normal,
-    /// The run failed before.
+    /// The run's last attempt failed.
     AfterFailure,
 }
 
@@ -35,7 +35,8 @@ impl RunPriority {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScheduledRun {
     pub(super) seq: u64,
-    /// Time from which the run may be claimed. `None` if it waits for a person, or cannot continue in this boot.
+    /// Time from which the run may be claimed. `None` if the run waits for a person, or if it cannot continue until the
+    /// server restarts.
     pub(super) due: Option<Timestamp>,
     pub(super) priority: RunPriority,
     pub(super) installation: InstallationId,
@@ -46,15 +47,15 @@ pub(super) struct ScheduledRun {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunPosition {
     pub workflow: String,
-    /// Name of the step in its serde form.
+    /// Serde name of the step.
     pub step: String,
     pub status: RunStatus,
 }
 
-/// New schedule entry of a run after a change, or `None` if the run has ended.
+/// Sequence number of a changed run with the run's new schedule entry, or `None` if the run has ended.
 pub(super) type RunUpdate = (u64, Option<ScheduledRun>);
 
-/// A claimed run and the number of the claim.
+/// A claimed run, with the number of the claim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RunClaim {
     pub(super) run: RunId,
@@ -69,14 +70,14 @@ pub(super) struct Agenda {
 #[derive(Default)]
 struct AgendaState {
     repos: HashMap<RepoId, RepositoryRuns>,
-    /// Repositories to scan. None of their runs is claimed until the scan is done.
+    /// Repositories that have to be scanned. None of their runs can be claimed until the scan is done.
     scans: BTreeMap<RepoId, LiveRunScan>,
-    /// By installation: the time at which its first unclaimed run in each repository is due. With this, a claim skips
-    /// all runs that are not due or not allowed to start.
+    /// By installation: for each repository, the time at which its first unclaimed run of that installation is due. A
+    /// claim can thus skip all runs that are not due or not allowed to start.
     first_due: BTreeMap<InstallationId, BTreeSet<(Timestamp, RepoId)>>,
     paused: HashSet<PauseScope>,
     suspended: HashSet<InstallationId>,
-    /// Number of changes to `paused` and `suspended`.
+    /// Number of changes made to `paused` and `suspended`.
     pause_changes: u64,
     /// Number of steps in progress per installation.
     busy: HashMap<InstallationId, usize>,
@@ -87,27 +88,27 @@ struct AgendaState {
 #[derive(Default)]
 struct RepositoryRuns {
     lock: Arc<tokio::sync::Mutex<()>>,
-    /// Whether `main.db` has a wake hint for this repository.
+    /// Whether `main.db` contains a wake hint for this repository.
     hinted: bool,
     live: BTreeMap<u64, ScheduledRun>,
     held: BTreeMap<u64, HeldRun>,
-    /// Live runs that are not claimed.
+    /// Live runs that are not claimed, by installation.
     queues: BTreeMap<InstallationId, InstallationQueue>,
-    /// Number of the last claim of a run in this repository.
+    /// Number of the last claim of a run of this repository.
     served: u64,
 }
 
 struct HeldRun {
     claim: u64,
     installation: InstallationId,
-    /// The repository's `served` value before this claim.
+    /// Value of the repository's `served` before this claim.
     served: u64,
 }
 
 struct LiveRunScan {
     due: Timestamp,
     under_way: bool,
-    /// Time of the next scan, if the repository changed while this scan was running.
+    /// Time of the next scan, if the repository changed during the current scan.
     rescan_at: Option<Timestamp>,
 }
 
@@ -117,12 +118,12 @@ impl LiveRunScan {
     }
 }
 
-/// Unclaimed runs of one installation in one repository, in claim order.
+/// Unclaimed runs of one installation in one repository, in the order in which they are claimed.
 #[derive(Default)]
 struct InstallationQueue(BTreeSet<(RunPriority, Timestamp, u64)>);
 
 impl Agenda {
-    /// Creates the agenda of a boot, before any scan.
+    /// Creates the agenda when the server starts, before any scan.
     pub(super) fn at_boot(
         hinted: impl IntoIterator<Item = RepoId>,
         paused: impl IntoIterator<Item = PauseScope>,
@@ -141,7 +142,7 @@ impl Agenda {
         Self { inner: Mutex::new(inner) }
     }
 
-    /// Returns the lock that a change of the repository's runs holds until the agenda is updated.
+    /// Returns the lock that must be held by a change of the repository's runs until the agenda is updated.
     pub(super) fn repository_lock(&self, repo: RepoId) -> Arc<tokio::sync::Mutex<()>> {
         Arc::clone(&self.lock().repos.entry(repo).or_default().lock)
     }
@@ -163,7 +164,7 @@ impl Agenda {
         self.lock().repos.entry(repo).or_default().hinted = hinted;
     }
 
-    /// Returns whether the repository has a hint but no live run.
+    /// Returns whether the repository has a wake hint although it has no live run.
     pub(super) fn has_stale_hint(&self, repo: RepoId) -> bool {
         let inner = self.lock();
         !inner.scans.contains_key(&repo)
@@ -175,8 +176,8 @@ impl Agenda {
         AgendaChangeGuard { agenda: self, repo, settled: false }
     }
 
-    /// Schedules a scan of `repo`, because its entries here may be wrong. If a scan is already scheduled, the earlier
-    /// time is used.
+    /// Schedules a scan of `repo`, because its entries in the agenda may be wrong. If a scan is already scheduled, the
+    /// earlier of both times is used.
     pub(super) fn schedule_scan(&self, repo: RepoId, when: Timestamp) {
         let mut inner = self.lock();
         let look = inner.scans.entry(repo).or_insert(LiveRunScan::due_at(when));
@@ -202,7 +203,7 @@ impl Agenda {
         self.lock().scans.values().any(|look| look.due <= now && !look.under_way)
     }
 
-    /// Replaces the live runs of `repo` after a scan.
+    /// Replaces the entries of all live runs of `repo` after a scan.
     pub(super) fn set_live_runs(&self, repo: RepoId, slots: Vec<ScheduledRun>) {
         let mut inner = self.lock();
         if inner.scans.get(&repo).is_none_or(|look| look.rescan_at.is_none()) {
@@ -214,12 +215,12 @@ impl Agenda {
         }
     }
 
-    /// Updates the entries of runs.
+    /// Updates the entries of these runs.
     pub(super) fn update_runs(&self, repo: RepoId, runs: &[RunUpdate]) {
         self.lock().apply(repo, runs);
     }
 
-    /// Postpones a run that cannot be read, so that other runs of its repository continue.
+    /// Postpones a run that cannot be read, so that the other runs of its repository can continue.
     pub(super) fn postpone(&self, run: RunId, until: Timestamp) {
         self.lock().change_run(run.repo, run.seq, |runs| {
             if let Some(slot) = runs.live.get_mut(&run.seq) {
@@ -228,8 +229,8 @@ impl Agenda {
         });
     }
 
-    /// Claims a due run that is not in `except`. Repositories with a waiting person come first, then the one whose last
-    /// claim is oldest. The run stays claimed until it is released.
+    /// Claims a due run that is not in `except`. Repositories in which a person is waiting come first, then the
+    /// repository whose last claim is oldest. The run stays claimed until it is released.
     pub(super) fn claim_next(&self, now: Timestamp, except: &HashSet<RunId>) -> Option<RunClaim> {
         let mut inner = self.lock();
         let first = inner.candidates(now, except).min_by_key(|(repo, installation, run)| {
@@ -248,14 +249,14 @@ impl Agenda {
         Some(RunClaim { run: RunId { repo, seq }, claim })
     }
 
-    /// Returns whether the run is still claimed by this claim.
+    /// Returns whether the run is still held by the claim `picked`.
     pub(super) fn is_held_by(&self, picked: RunClaim) -> bool {
         let inner = self.lock();
         let held = inner.repos.get(&picked.run.repo).and_then(|runs| runs.held.get(&picked.run.seq));
         held.is_some_and(|held| held.claim == picked.claim)
     }
 
-    /// Counts live runs by position.
+    /// Returns the number of live runs per position.
     pub(super) fn count_positions(&self) -> HashMap<RunPosition, u64> {
         let mut places = HashMap::new();
         for slot in self.lock().repos.values().flat_map(|runs| runs.live.values()) {
@@ -269,13 +270,13 @@ impl Agenda {
         self.lock().repos.get(&run.repo).is_some_and(|runs| runs.held.contains_key(&run.seq))
     }
 
-    /// Releases a run. Returns `false` if this claim does not hold the run, which is then left unchanged.
+    /// Releases a run. Returns `false` and changes nothing if the claim `picked` does not hold the run.
     pub(super) fn release(&self, picked: RunClaim) -> bool {
         self.lock().release(picked).is_some()
     }
 
-    /// Releases a run without changing it; it is due again at `until`. If its priority is not normal, because a person
-    /// acted or the run failed before, it keeps its due time.
+    /// Releases a run without changing it. A run of normal priority is due again at `until`. Any other run keeps its
+    /// due time, because a person acted or the run failed before.
     pub(super) fn release_until(&self, picked: RunClaim, until: Timestamp) {
         let RunId { repo, seq } = picked.run;
         let mut inner = self.lock();
@@ -291,7 +292,7 @@ impl Agenda {
     }
 
     /// Releases a run whose database is closed, and schedules a scan that opens the database. The repository keeps its
-    /// turn.
+    /// place in the claim order.
     pub(super) fn release_for_scan(&self, picked: RunClaim) {
         let repo = picked.run.repo;
         let mut inner = self.lock();
@@ -303,7 +304,7 @@ impl Agenda {
         inner.scans.entry(repo).or_insert(LiveRunScan::due_at(Timestamp(0)));
     }
 
-    /// Returns when the next run or scan is due.
+    /// Returns the time at which the next run or scan is due.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let inner = self.lock();
         let looks = inner.scans.values().filter(|look| !look.under_way).map(|look| look.due);
@@ -313,7 +314,7 @@ impl Agenda {
         looks.chain(runs.map(|(due, _)| *due)).min()
     }
 
-    /// Removes the repository and its runs.
+    /// Removes the repository and its runs from the agenda.
     pub(super) fn forget_repository(&self, repo: RepoId) {
         let mut inner = self.lock();
         inner.clear_repository(repo);
@@ -333,13 +334,13 @@ impl Agenda {
         inner.paused.remove(&scope);
     }
 
-    /// Returns the number of pause and suspension changes so far.
+    /// Returns the number of changes made to pauses and suspensions so far.
     pub(super) fn pause_changes(&self) -> u64 {
         self.lock().pause_changes
     }
 
-    /// Replaces all pauses and suspensions by those read from the database. If they changed here since `seen_changes`,
-    /// keeps them and returns `false`, because the database's values may be outdated.
+    /// Replaces all pauses and suspensions by those read from the database. If they changed in memory since
+    /// `seen_changes`, keeps them and returns `false`, because the values from the database may be outdated.
     pub(super) fn replace_pauses(
         &self,
         seen_changes: u64,
@@ -354,7 +355,7 @@ impl Agenda {
         inner.pause_changes == seen_changes
     }
 
-    /// Suspends or resumes the runs of an installation.
+    /// Suspends or resumes all runs of an installation.
     pub(super) fn set_suspended(&self, installation: InstallationId, suspended: bool) {
         let mut inner = self.lock();
         inner.pause_changes += 1;
@@ -371,7 +372,7 @@ impl Agenda {
 }
 
 impl AgendaState {
-    /// Returns the candidates for a claim: the first claimable run of each queue that is allowed to start steps.
+    /// Returns the candidates for a claim: from each queue that is allowed to start steps, the first claimable run.
     fn candidates(
         &self,
         now: Timestamp,
@@ -399,7 +400,8 @@ impl AgendaState {
             && !self.paused.contains(&PauseScope::Repo(repo))
     }
 
-    /// Returns whether steps of this installation may start. The repository must allow it separately.
+    /// Returns whether steps of this installation may start. Whether steps of the repository may start must be checked
+    /// separately.
     fn may_serve_installation(&self, installation: InstallationId) -> bool {
         !self.paused.contains(&PauseScope::Server)
             && !self.suspended.contains(&installation)
@@ -440,7 +442,7 @@ impl AgendaState {
         Some(held)
     }
 
-    /// Changes an entry and moves the run to its new queue position.
+    /// Changes the entry of a run and moves the run to its new position in the queues.
     fn change_run<R>(&mut self, repo: RepoId, seq: u64, change: impl FnOnce(&mut RepositoryRuns) -> R) -> R {
         let runs = self.repos.entry(repo).or_default();
         let before = runs.queue_position(seq);
@@ -484,7 +486,7 @@ impl AgendaState {
 }
 
 impl RepositoryRuns {
-    /// Returns the queue of an unclaimed run and its position there.
+    /// Returns the queue of an unclaimed run, and the run's position in that queue.
     fn queue_position(&self, seq: u64) -> Option<(InstallationId, (RunPriority, Timestamp, u64))> {
         let slot = self.live.get(&seq).filter(|_| !self.held.contains_key(&seq))?;
         Some((slot.installation, (slot.priority, slot.due?, seq)))
@@ -492,7 +494,7 @@ impl RepositoryRuns {
 }
 
 impl InstallationQueue {
-    /// Returns when the first run of the queue is due.
+    /// Returns the time at which the first run of the queue is due.
     fn first_due(&self) -> Option<Timestamp> {
         RunPriority::ALL
             .into_iter()
@@ -501,7 +503,7 @@ impl InstallationQueue {
             .min()
     }
 
-    /// Returns the first due run in claim order for which `may` is true.
+    /// Returns the first due run, in claim order, for which `may` returns true.
     fn first_claimable(
         &self,
         now: Timestamp,
@@ -535,8 +537,8 @@ impl Drop for LiveRunScanGuard<'_> {
     }
 }
 
-/// A change in progress. Until it is committed, the repository's entries may be wrong, so dropping it before that
-/// schedules a scan.
+/// A change in progress. Until it is committed, the repository's entries may be wrong. Therefore, dropping an
+/// uncommitted change schedules a scan.
 pub(super) struct AgendaChangeGuard<'a> {
     agenda: &'a Agenda,
     repo: RepoId,
@@ -544,13 +546,13 @@ pub(super) struct AgendaChangeGuard<'a> {
 }
 
 impl AgendaChangeGuard<'_> {
-    /// Records the committed change.
+    /// Updates the agenda after the change was committed to the database.
     pub(super) fn commit(mut self, runs: &[RunUpdate]) {
         self.settled = true;
         self.agenda.update_runs(self.repo, runs);
     }
 
-    /// Records the committed change and releases the run.
+    /// Updates the agenda after the change was committed to the database, and releases the run.
     pub(super) fn commit_and_release(mut self, runs: &[RunUpdate], picked: RunClaim) {
         self.settled = true;
         let mut inner = self.agenda.lock();

@@ -1,4 +1,4 @@
-//! Approval rule of a gate: whose approvals are accepted, and how many are needed.
+//! Approval rule of a gate: the people whose approvals are accepted, and the number of approvals needed.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use crate::types::UserId;
 /// Rules for the approval of a gate, in addition to the role that the command requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approvers {
-    /// Number of different people who must approve.
+    /// Number of distinct people who must approve.
     pub needed: u32,
-    /// Person who requested the run and therefore may not approve, whatever their role.
+    /// Person who requested the run. This person may not approve, whatever their role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not: Option<UserId>,
-    /// Owners. Each entry needs an approval from one of its people, and approvals by anyone else are not accepted. If
-    /// empty, anyone with the role may approve.
+    /// Owners whose approvals are needed. Each entry needs an approval from one of its people, and approvals by anyone
+    /// else are not accepted. If empty, anyone with the required role may approve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owners: Vec<AllowedResponders>,
 }
@@ -27,7 +27,7 @@ impl Default for Approvers {
     }
 }
 
-/// Reason why a person with a sufficient role may not approve at a gate.
+/// Reason why a person may not approve at a gate although their role is sufficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IneligibleApprover {
     #[error("is not for whoever asked for the run")]
@@ -37,8 +37,8 @@ pub enum IneligibleApprover {
 }
 
 impl Approvers {
-    /// Returns why this answer is not a valid approval, or `None` if it is. An override (`waives`) may come from
-    /// somebody who is not an owner.
+    /// Returns the reason why this answer is not a valid approval, or `None` if it is valid. If `waives` is set, the
+    /// answer is an override, which may come from somebody who is not an owner.
     pub fn ineligibility(&self, answer: &GateAnswer, waives: bool) -> Option<IneligibleApprover> {
         let owns = |who: &AllowedResponders| who.allows(answer.by.id, answer.role);
         match answer.by.id {
@@ -48,7 +48,7 @@ impl Approvers {
         }
     }
 
-    /// Returns whether these valid approvals suffice.
+    /// Returns whether these valid approvals are sufficient.
     pub fn is_satisfied_by(&self, given: &[&GateAnswer]) -> bool {
         let people: HashSet<_> = given.iter().map(|answer| answer.by.id).collect();
         let owned =

@@ -1,10 +1,10 @@
 //! Archiving of runs that ended long ago: their data is written to a file, then pruned from the database.
 //!
-//! First we write all data of these runs to a file and read it back. Then we prune one run per transaction: its trail,
-//! its journal, and those texts that are not evidence and that no other run references. Rows and audit links are kept,
-//! so the audit chain remains valid, and a new audit link of the run names the file. A crash leaves at worst an extra
-//! file. A damaged text is reported and not pruned, so that an operator can repair it from a backup. The database file
-//! does not shrink, but SQLite reuses its free pages.
+//! First we write all data of these runs to a file and read the file back to verify it. Then we prune one run per
+//! transaction: its trail, its journal, and its texts, except texts that are evidence or that another run references.
+//! Rows and audit links are kept, so the audit chain remains valid, and a new audit link of the run names the file. A
+//! crash leaves at worst an extra file. A damaged text is reported and not pruned, so that an operator can repair it
+//! from a backup. The database file does not shrink, but SQLite reuses its free pages.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,13 +34,13 @@ use crate::types::{Hash, RepoId, RunId, Timestamp};
 /// Description of the audit link about archiving.
 pub const ARCHIVED_LINK_TEXT: &str = "texts were archived";
 
-/// Condition for a run that ended before `?1` and has not changed since, except by archiving.
+/// SQL condition for a run that ended before `?1` and has not changed since, except by archiving.
 const ENDED_RUN_CONDITION: &str =
     "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
     SELECT 1 FROM audit WHERE audit.run = run.seq AND what = 'texts were archived' AND at >= updated_at)";
 
-/// All tables with data of a run except documents, each with its run column and order column. A table comes before the
-/// tables that reference it.
+/// All tables that hold data of a run, except the table of documents. Each entry names the table, its run column and
+/// its order column. A table comes before the tables that reference it.
 pub(super) const ARCHIVED_TABLES: [(&str, &str, &str); 17] = [
     ("run", "seq", "seq"),
     ("trail", "run", "visit"),
@@ -66,22 +66,23 @@ pub(super) const ARCHIVED_TABLES: [(&str, &str, &str); 17] = [
 pub struct ArchiveSummary {
     pub file: PathBuf,
     pub runs: usize,
-    /// Number of texts that are now only in the file.
+    /// Number of texts that were pruned and now exist only in the file.
     pub documents: usize,
-    /// Names of texts whose content does not match their hash.
+    /// Hashes of the texts whose content does not match their hash.
     pub damaged: Vec<String>,
 }
 
-/// Suffix of files that are not complete yet.
+/// File name suffix of archive files that are not complete yet.
 const PARTIAL_SUFFIX: &str = ".half-done";
 
-/// Runs to archive and the documents they reference, from one snapshot.
+/// Runs to archive and the documents that they reference, read from one snapshot.
 struct ArchivePlan {
     at: Timestamp,
     before: Timestamp,
-    /// Runs, each with the documents it references.
+    /// Runs to archive, each with the hashes of the documents that it references.
     runs: Vec<(u64, HashSet<String>)>,
-    /// Documents that remain in the database, because other runs reference them or they are kept forever.
+    /// Hashes of documents that stay in the database, because other runs reference them or because they are kept
+    /// forever.
     needed: HashSet<String>,
 }
 
@@ -102,13 +103,13 @@ impl ArchiveChecksum {
 }
 
 impl Store {
-    /// Returns the default directory for archives.
+    /// Returns the default directory for archive files.
     pub fn archive_directory(root: &Path) -> PathBuf {
         root.join("archives")
     }
 
-    /// Archives a repository's runs that ended before this time into a new file in `to`. Returns `None` if there are no
-    /// such runs.
+    /// Archives the repository's runs that ended before a given time into a new file in `to`. Returns `None` if there
+    /// are no such runs.
     pub async fn archive_runs(
         &self,
         repo: RepoId,
@@ -182,7 +183,7 @@ fn plan_archive(
     Ok(Some(ArchivePlan { at, before, runs, needed }))
 }
 
-/// Returns the runs that were archived earlier. Texts that only these runs reference are no longer in a database.
+/// Returns the runs that were archived earlier. Texts that only these runs reference are no longer in the database.
 fn previously_archived_runs(tx: &Transaction<'_>) -> Result<HashSet<u64>, TransactionError> {
     let sql = "SELECT run FROM audit JOIN run ON run.seq = audit.run WHERE what = ?1 AND audit.at >= run.updated_at";
     let mut statement = tx.prepare(sql)?;
@@ -190,8 +191,8 @@ fn previously_archived_runs(tx: &Transaction<'_>) -> Result<HashSet<u64>, Transa
     runs.map(|run| run.map(to_unsigned)).collect::<Result<_, _>>()
 }
 
-/// Writes all data of these runs to a new file and reads it back. The file gets its name only when it is complete.
-/// Returns its path and the damaged texts.
+/// Writes all data of the planned runs to a new file and reads the file back to verify it. The file gets its final name
+/// only when it is complete. Returns the path of the file and the damaged texts.
 fn export_runs(
     source: &DatabaseSource,
     (to, repo): (&Path, RepoId),
@@ -301,7 +302,7 @@ fn json_value(value: ValueRef<'_>) -> Value {
     }
 }
 
-/// Encodes UTF-8 as a string and other bytes as hex.
+/// Encodes valid UTF-8 as a JSON string, and any other bytes as hex.
 fn json_text(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.into(),
@@ -309,7 +310,8 @@ fn json_text(bytes: &[u8]) -> Value {
     }
 }
 
-/// Returns the text with this hash, if it exists. An inner `None` means that the stored text does not match the hash.
+/// Returns the text with this hash, or `None` if the text is not stored. The inner `None` means that the stored text
+/// does not match the hash.
 fn read_document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value>>, TransactionError> {
     let found: Option<(i64, Vec<u8>)> = tx
         .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
@@ -322,7 +324,7 @@ fn read_document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value
     Ok(found.map(text))
 }
 
-/// Computes the checksum of a file. Skips documents that do not match their hash.
+/// Returns the checksum of an archive file. Documents that do not match their hash are not counted.
 fn read_checksum(file: &Path) -> io::Result<ArchiveChecksum> {
     let mut sum = ArchiveChecksum::default();
     for line in BufReader::new(zstd::Decoder::new(File::open(file)?)?).split(b'\n') {
@@ -339,8 +341,8 @@ fn read_checksum(file: &Path) -> io::Result<ArchiveChecksum> {
     Ok(sum)
 }
 
-/// Prunes a run and adds the audit link that names the file. Returns `None`, without pruning, if the run changed since
-/// it was exported.
+/// Prunes a run and adds an audit link that names the archive file. If the run changed since it was exported, changes
+/// nothing and returns `None`.
 pub(super) fn prune_run(
     tx: &Transaction<'_>,
     run: RunId,
@@ -381,7 +383,7 @@ pub(super) fn remove_archives(root: &Path, repo: RepoId) -> Result<(), StoreErro
     remove_files(&Store::archive_directory(root), repo, "")
 }
 
-/// Deletes a repository's files with this suffix.
+/// Deletes the files of a repository whose names end with this suffix.
 fn remove_files(directory: &Path, repo: RepoId, ends: &str) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
@@ -400,7 +402,7 @@ fn remove_files(directory: &Path, repo: RepoId, ends: &str) -> Result<(), StoreE
     Ok(())
 }
 
-/// Returns name, description and detail of the audit link.
+/// Returns the name, description and detail of the audit link that records an archiving.
 pub(super) fn archive_link(file: &Path, documents: usize) -> (String, &'static str, Value) {
     (
         "archive".to_owned(),

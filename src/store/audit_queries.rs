@@ -1,4 +1,5 @@
-//! Reads audit chains and the rows they cover. Needs no lock, so it works next to a running server or on a copy.
+//! Reads audit chains and the rows that their links cover. Needs no lock, so it works while a server is running, or on
+//! a copy.
 
 use std::{collections::HashMap, path::Path};
 
@@ -16,28 +17,28 @@ use super::{
 };
 use crate::types::{Hash, IssueNo, RepoId, RepoName, RunId};
 
-/// Audit link of an issue's runs.
+/// An audit link that belongs to a run of an issue.
 #[derive(Debug, Clone)]
 pub struct IssueAuditLink {
-    /// Position of the link in the repository's chain, from 1.
+    /// Position of the link in the repository's audit chain, counted from 1.
     pub ordinal: usize,
     pub link: AuditRow,
-    /// Row that the link covers; `None` if a later link covers the same row.
+    /// The row that the link covers; `None` if a later link covers the same row.
     pub row: Option<Value>,
-    /// Text that the link covers.
+    /// The text that the link covers.
     pub text: Option<String>,
 }
 
-/// Tables whose rows have audit links, by the prefix of the links' names.
+/// Tables whose rows are covered by audit links. The name of such a link starts with the table's name.
 const LINKED_TABLES: [&str; 9] =
     ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact", "route"];
 
-/// Returns the repository that had this name when we last saw it.
+/// Returns the repository that had this name when the server last saw it.
 pub fn repository_named(place: &DatabaseSource, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
     Ok(place.read_main(|tx| installation_registry::repository_by_name(tx, name))?.map(|row| row.id))
 }
 
-/// Returns whether a server ever ran on this data directory.
+/// Returns whether a server has ever used this data directory.
 pub fn was_initialized(root: &Path) -> bool {
     root.join("main.db").exists()
 }
@@ -48,7 +49,7 @@ pub fn repositories(place: &DatabaseSource) -> Result<Vec<(RepoId, RepoName)>, S
     Ok(rows.into_iter().filter(|row| left.contains(&row.id)).map(|row| (row.id, row.name)).collect())
 }
 
-/// Verifies a repository's audit chain. Calls `each` with every link and its ordinal.
+/// Verifies the audit chain of a repository. Calls `each` with every link and its position in the chain.
 pub fn walk_audit_chain(
     place: &DatabaseSource,
     repo: RepoId,
@@ -57,7 +58,7 @@ pub fn walk_audit_chain(
     place.read_repository(repo, |tx| verify_chain(tx, repo, each))
 }
 
-/// Returns all links of an issue's runs, oldest first, with the rows and texts they cover.
+/// Returns all audit links of an issue's runs, oldest first, with the rows and texts that they cover.
 pub fn issue_audit_links(
     place: &DatabaseSource,
     repo: RepoId,
@@ -87,7 +88,7 @@ pub fn issue_audit_links(
     })
 }
 
-/// Returns the last code change for which a run asked people's approval.
+/// Returns the last code change that the run submitted for approval.
 pub fn last_diff(place: &DatabaseSource, run: RunId) -> Result<Option<String>, StoreError> {
     place.read_repository(run.repo, |tx| {
         let last =
@@ -100,7 +101,7 @@ pub fn last_diff(place: &DatabaseSource, run: RunId) -> Result<Option<String>, S
     })
 }
 
-/// Returns the body of the row that a link covers.
+/// Returns the body of the row that an audit link covers.
 fn linked_row_body(
     tx: &Transaction<'_>,
     link: &AuditRow,

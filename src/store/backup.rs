@@ -1,10 +1,10 @@
-//! Backups: copies of a data directory or PostgreSQL database as files, made while a server runs. The command reads the
-//! databases itself; the server is not involved.
+//! Backups: copies of a data directory or PostgreSQL database as files, made while a server runs. The backup command
+//! reads the databases itself, without the server's help.
 //!
-//! Each database is copied as one snapshot, `main.db` first. So the copy may contain a run whose delivery is still
-//! unprocessed in its `main.db`. The restored server processes that delivery again and recognises it by its ID. In the
-//! opposite order, the delivery would be lost. The copy has a wake hint for every repository in it. Mirrors are not
-//! copied; a restored server fetches them again.
+//! Each database is copied as one snapshot, `main.db` first. The copy may therefore contain a run whose delivery is
+//! still unprocessed in the copied `main.db`. A restored server processes that delivery again and recognises it by its
+//! ID. In the opposite order, the delivery would be lost. The copy has a wake hint for every repository in it. Mirrors
+//! are not copied, because a restored server fetches them again.
 
 use std::{
     fs::{self, File},
@@ -33,12 +33,12 @@ use crate::{limits, types::RepoId};
 pub struct BackupSummary {
     pub repositories: usize,
     pub bytes: u64,
-    /// Databases that could not be copied, each with the reason.
+    /// Databases that could not be copied, each with the reason for the failure.
     pub missing: Vec<String>,
 }
 
-/// Copies all data except mirrors into `to`, which must be empty or not exist. The copy appears there when it is
-/// complete.
+/// Copies all data except mirrors to the directory `to`, which must be empty or must not exist. The files appear in
+/// `to` only when the copy is complete.
 ///
 /// # Errors
 /// [`StoreError::Closing`] if `stop` was cancelled. After any failure, no files remain.
@@ -61,8 +61,8 @@ pub fn create_backup(
     done
 }
 
-/// Copies the server's own tables, and those of one repository if `repo` is set, into databases in an empty directory.
-/// Used to try out an operation on a copy.
+/// Copies the server's own tables into a database in the empty directory `to`. If `repo` is set, also copies the tables
+/// of that repository. Used to try out an operation on a copy.
 ///
 /// # Errors
 /// Returns an error if a database cannot be read or `to` cannot be written.
@@ -73,7 +73,8 @@ pub fn copy_databases(from: &DatabaseSource, repo: Option<RepoId>, to: &Path) ->
     Ok(())
 }
 
-/// Copies the server's own tables or those of a repository to their path below `to`. Returns the file size.
+/// Copies the tables of a repository, or the server's own tables if `part` is `None`, to a database file below `to`.
+/// Returns the file size.
 fn copy_one_database(
     from: &DatabaseSource,
     part: Option<RepoId>,
@@ -116,8 +117,8 @@ fn require_empty_target(to: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Returns a path next to the target, so that renaming it completes the backup. Every call returns a different path, so
-/// that concurrent backups do not interfere.
+/// Returns a temporary path in the target's parent directory. Renaming the directory at this path to the target
+/// completes the backup. Every call returns a different path, so that concurrent backups do not interfere.
 fn partial_backup_path(to: &Path) -> Result<PathBuf, StoreError> {
     let nameless = || StoreError::Io {
         path: to.to_owned(),
@@ -169,10 +170,11 @@ fn fill_backup(
     Ok(BackupSummary { repositories: copied.len(), bytes, missing })
 }
 
-/// SQLite instructions between checks for cancellation; a row needs only a few, whatever its size.
+/// Number of SQLite instructions between two checks for cancellation. Copying a row takes only a few instructions,
+/// whatever the row's size.
 const PROGRESS_STEPS: i32 = 1_000;
 
-/// Copies one snapshot of a database, without its free pages. Writers are not blocked.
+/// Copies a snapshot of a database, without its free pages, and returns the file size. Writers are not blocked.
 pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) -> Result<u64, StoreError> {
     must_not_be_empty(from)?;
     let run = || -> Result<(), TransactionError> {
@@ -195,8 +197,8 @@ pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) ->
     Ok(size.len())
 }
 
-/// Adds a wake hint for every repository and removes the boot number. Without that number, the first boot scans all
-/// repositories, including those that the copy does not know.
+/// Adds a wake hint for every repository and removes the boot number. Without a boot number, a server that starts on
+/// the copy scans all repositories, including those that the copy does not know.
 fn reset_copy(main: &Path, repositories: &[RepoId]) -> Result<(), TransactionError> {
     let mut connection = Connection::open(main)?;
     let tx = connection.transaction()?;

@@ -1,7 +1,7 @@
-//! Cache of analysis results, keyed by hash of the analysed content.
+//! Cache of analysis results, keyed by the hash of the analysed content.
 //!
-//! It is a separate file next to the repository's database. All its data can be computed again, so no backup includes
-//! it, its writes do not wait for the disk, and it delays no step. A crash may corrupt it. Therefore each value
+//! It is a separate file next to the repository's database. All its data can be computed again. Therefore backups leave
+//! it out, writes to it do not wait for the disk, and it delays no step. A crash may corrupt it. Therefore each value
 //! includes its key and a checksum, and an unreadable file is emptied. The cache contains code in plain text, as does
 //! the mirror next to it.
 
@@ -20,21 +20,21 @@ use crate::{
     types::{Hash, RepoId},
 };
 
-/// Maximum cache size, enough for several commits of a large repository.
+/// Maximum size of the cache in bytes, enough for several commits of a large repository.
 const CACHE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// File name, next to the repository's database.
+/// Name of the cache file, which is next to the repository's database.
 const FILE: &str = "cache.db";
 
-/// Maximum size of a value, so that a damaged row cannot make us allocate more.
+/// Maximum size of a cached value in bytes, so that a damaged row cannot make us allocate more memory.
 const MAX_VALUE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Open cache of a repository. Calls block on disk access, so use it only on blocking threads.
+/// Open cache of a repository. Its methods block on disk access, so they must be called only on blocking threads.
 #[derive(Debug)]
 pub struct AnalysisCache {
     connection: Connection,
     file: PathBuf,
-    /// IDs requested or stored through this handle, which eviction keeps.
+    /// IDs of values that were requested or stored through this handle. Eviction keeps these values.
     requested: HashSet<i64>,
 }
 
@@ -47,14 +47,15 @@ impl CacheKey {
         Self(Hash::digest_parts(parts))
     }
 
-    /// Returns the row ID, a part of the hash. If two keys have the same ID, the later value replaces the earlier one.
+    /// Returns the row ID, which is a part of the hash. If two keys have the same row ID, the value stored later
+    /// replaces the earlier one.
     fn id(&self) -> i64 {
         let first = self.0.bytes().first_chunk().expect("it has 32 bytes");
         i64::from_be_bytes(*first)
     }
 }
 
-/// Compressed value with its key and a checksum.
+/// A compressed value together with its key and a checksum.
 #[derive(Debug, Clone)]
 pub struct PackedValue {
     plain_bytes: usize,
@@ -68,7 +69,7 @@ impl PackedValue {
         Self { plain_bytes: sealed.len(), zstd: compression::pack(&sealed).unwrap_or_default() }
     }
 
-    /// Returns the decompressed value; `None` if it is damaged or belongs to another key.
+    /// Returns the decompressed value; `None` if the value is damaged or belongs to another key.
     pub fn unpack(&self, key: &CacheKey) -> Option<Vec<u8>> {
         let mut sealed = compression::unpack(&self.zstd, self.plain_bytes).ok()?;
         (sealed.len() == self.plain_bytes && sealed.starts_with(key.0.bytes())).then(|| {
@@ -108,13 +109,14 @@ impl AnalysisCache {
         Ok(Self { connection, file, requested: HashSet::new() })
     }
 
-    /// Returns the value of each key, in the order of `keys`.
+    /// Returns the cached value of each key, in the order of `keys`.
     pub fn get(&mut self, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue>>, StoreError> {
         self.requested.extend(keys.iter().map(CacheKey::id));
         self.run(TransactionBehavior::Deferred, |tx, _| get(tx, keys))
     }
 
-    /// Stores these values. If the cache is too large, evicts all values that were not requested through this handle.
+    /// Stores these values. If the cache is too large afterwards, evicts all values that were not requested or stored
+    /// through this handle.
     pub fn put(
         &mut self,
         entries: impl IntoIterator<Item = (CacheKey, PackedValue)>,
@@ -160,7 +162,7 @@ fn prepare_connection(connection: &Connection) -> Result<(), TransactionError> {
     Ok(())
 }
 
-/// Empties the file in place, because other connections may have it open.
+/// Empties the file in place instead of deleting it, because other connections may have the file open.
 fn empty_cache(connection: &Connection) -> Result<(), TransactionError> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
     let emptied = connection.execute_batch("VACUUM");

@@ -1,12 +1,12 @@
 //! Several processes on one PostgreSQL database, as equal *nodes*.
 //!
-//! Each node has a lease, measured only by the database's clock, and renews it long before it expires. A claimed run or
-//! delivery names its node and is free when that node's lease has expired. Each claim increments a counter of the run,
-//! so the store refuses writes of a node that has lost the run. Therefore a node may renew an expired lease if no other
-//! node took the run.
+//! Each node has a lease, which is measured only by the database's clock and which the node renews long before it
+//! expires. A claimed run or delivery names its node. When that node's lease has expired, other nodes may claim the run
+//! or delivery. Each claim increments a counter of the run, so the store can refuse writes of a node that has lost the
+//! run. Therefore a node may renew an expired lease if no other node took the run.
 //!
-//! A node announces its commits to the others with `NOTIFY`. Polling every few seconds finds changes whose notification
-//! was lost.
+//! A node announces its commits to the other nodes with `NOTIFY`. Polling every few seconds finds changes whose
+//! notification was lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -41,7 +41,7 @@ use crate::{
     types::{InstallationId, RepoId, RunId, Timestamp},
 };
 
-/// Notification channel. A payload consists of the sending node, a word and its arguments.
+/// PostgreSQL notification channel. A payload consists of the sending node, a keyword and its arguments.
 pub(super) const CHANNEL: &str = "countersign";
 const RUNS: &str = "runs";
 const CANCELLED: &str = "cancelled";
@@ -49,59 +49,62 @@ const DELIVERIES: &str = "deliveries";
 const SETTINGS: &str = "settings";
 const LIMITED: &str = "limited";
 
-/// Number of times that a lease is renewed within its duration.
+/// Number of times that a lease is renewed within the duration of the lease.
 const RENEWALS_PER_LEASE: u32 = 4;
 
-/// Delay before a node without the repository's mirror claims a run, so that a node with the mirror can claim it first.
+/// Delay before a node that lacks the repository's mirror claims a run, so that a node with the mirror can claim the
+/// run first.
 const NO_MIRROR_DELAY: Duration = Duration::from_millis(150);
 
-/// Maximum difference between this machine's clock and the database's. With a larger one, runs would start too early or
-/// too late.
+/// Maximum difference between this machine's clock and the database's clock. With a larger difference, runs would start
+/// too early or too late.
 pub(super) const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
-/// Event from another node, or a lease about to expire because the database does not respond.
+/// An event from another node, or a warning that our lease is about to expire because the database does not respond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClusterEvent {
     /// A run or delivery may have become due.
     Due,
     /// A person cancelled this run.
     Cancelled(RunId),
-    /// Our lease may expire at any moment, so running steps must stop.
+    /// Our lease may expire at any moment, so all running steps must stop.
     LeaseOver,
 }
 
-/// This process as a node of the cluster.
+/// The current process as a node of the cluster.
 pub(super) struct Cluster {
     pub(super) pool: Arc<ConnectionPool>,
     pub(super) node: i64,
     lease: Duration,
-    /// Time until which our lease is certainly valid, in milliseconds since this machine booted, including sleep.
+    /// Time until which our lease is certainly valid, in milliseconds since this machine booted. The time includes
+    /// sleep.
     holds_until: watch::Sender<u64>,
     /// Number of live nodes.
     nodes: watch::Sender<u32>,
-    /// Other nodes with different settings; see [`Store::differing_nodes`].
+    /// Other nodes whose settings differ from ours; see [`Store::differing_nodes`].
     differing_nodes: watch::Sender<Vec<String>>,
-    /// Installations that a live node serves.
+    /// Installations that at least one live node serves.
     served_installations: watch::Sender<BTreeSet<InstallationId>>,
-    /// Lease end for which `LeaseOver` was already sent.
+    /// End of the lease for which `LeaseOver` was last sent. Prevents a second event for the same lease.
     announced_lease_end: AtomicU64,
-    /// Notified when a run or delivery may have become due; several notifications merge into one.
+    /// Notified when a run or delivery may have become due. Several notifications are merged into one.
     due: Notify,
     event_sender: news::UnboundedSender<ClusterEvent>,
     event_receiver: tokio::sync::Mutex<news::UnboundedReceiver<ClusterEvent>>,
     /// Notified when another node received a delivery.
     pub(super) deliveries: Notify,
-    /// Number of changes by other nodes to the state of models and keys.
+    /// Number of times that other nodes changed the state of models and keys.
     pub(super) remote_changes: watch::Sender<u64>,
-    /// End of each rate limit reported by other nodes, by installation and whether it is the limit for searches.
+    /// End of each rate limit that another node reported. The key is the installation and whether the limit is the one
+    /// for searches.
     rate_limits: Mutex<HashMap<(InstallationId, bool), Timestamp>>,
     ended: AtomicBool,
-    /// Sending to it makes the renewal thread renew the lease at once.
+    /// Channel to the renewal thread. A message makes the thread renew the lease immediately.
     renewal_trigger: OnceLock<mpsc::Sender<()>>,
     renewal_thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// State shared by the threads of a node.
+/// State that the threads of a node share.
 struct NodeThreads {
     cluster: Weak<Cluster>,
     main: Database,
@@ -111,7 +114,7 @@ struct NodeThreads {
     has_mirror: Box<dyn Fn(RepoId) -> bool + Send + Sync>,
 }
 
-/// Returns the milliseconds since this machine booted, including sleep.
+/// Returns the number of milliseconds since this machine booted, including sleep.
 fn millis_since_boot() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
@@ -173,7 +176,8 @@ impl Cluster {
         Ok((Arc::new(cluster), main))
     }
 
-    /// Starts the threads that renew the lease and receive notifications, until [`leave`](Self::leave).
+    /// Starts the threads that renew the lease and receive notifications. They run until [`leave`](Self::leave) is
+    /// called.
     pub(super) fn start_threads(
         self: &Arc<Self>,
         main: Database,
@@ -199,7 +203,7 @@ impl Cluster {
         *self.renewal_thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(beating);
     }
 
-    /// Ends the lease and waits until the database has recorded it.
+    /// Ends the lease and waits until its end is recorded in the database.
     pub(super) fn leave(&self) {
         self.ended.store(true, SeqCst);
         self.renew_now();
@@ -212,7 +216,7 @@ impl Cluster {
         let _ = self.renewal_trigger.get().map(|bell| bell.send(()));
     }
 
-    /// Returns the remaining time in which no other node can take our claims.
+    /// Returns the remaining time during which no other node can take over our claims.
     pub(super) fn lease_left(&self) -> Duration {
         Duration::from_millis(self.holds_until.borrow().saturating_sub(millis_since_boot()))
     }
@@ -221,7 +225,7 @@ impl Cluster {
         *self.nodes.borrow()
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event and returns it.
     pub(super) fn next_event(&self) -> BoxFuture<'_, ClusterEvent> {
         Box::pin(async {
             let (mut events, mut renewed) = (self.event_receiver.lock().await, self.holds_until.subscribe());
@@ -240,7 +244,7 @@ impl Cluster {
         })
     }
 
-    /// Sends `LeaseOver`, at most once per lease end.
+    /// Sends `LeaseOver`, unless it was already sent for the current lease.
     fn announce_lease_end(&self) {
         let until = *self.holds_until.borrow();
         if self.announced_lease_end.swap(until, SeqCst) != until {
@@ -248,7 +252,8 @@ impl Cluster {
         }
     }
 
-    /// Rate limits reported by other nodes; see [`Store::rate_limited_until`](super::Store::rate_limited_until).
+    /// Returns the end of a rate limit that another node reported; see
+    /// [`Store::rate_limited_until`](super::Store::rate_limited_until).
     pub(super) fn rate_limited_until(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
         let limits = self.rate_limits.lock().unwrap_or_else(PoisonError::into_inner);
         limits.get(&(installation, search)).copied()
@@ -258,7 +263,7 @@ impl Cluster {
         let _ = self.event_sender.send(news);
     }
 
-    /// Stores the list of nodes with different settings. Logs a warning if it changed.
+    /// Stores the list of nodes whose settings differ from ours. Logs a warning if the list changed.
     fn set_differing_nodes(&self, unlike: Vec<String>) {
         let names = unlike.join("; ");
         let changed = self.differing_nodes.send_if_modified(|known| {
@@ -275,8 +280,8 @@ impl Cluster {
 }
 
 impl Store {
-    /// Publishes this node's settings, as one fingerprint per settings table, and the installations it serves. Does
-    /// nothing without a cluster.
+    /// Publishes this node's settings, as one fingerprint per settings table, and the installations that the node
+    /// serves. Does nothing if the store is not in a cluster.
     pub async fn publish_settings(
         &self,
         fingerprints: &BTreeMap<&'static str, String>,
@@ -305,14 +310,15 @@ impl Store {
             .is_some_and(|cluster| cluster.served_installations.borrow().contains(&installation))
     }
 
-    /// Returns the other live nodes with different settings, each with the differing settings tables.
+    /// Returns the other live nodes whose settings differ from ours, each with the names of the differing settings
+    /// tables.
     pub fn differing_nodes(&self) -> Vec<String> {
         self.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.differing_nodes.borrow().clone())
     }
 }
 
-/// Condition for a node whose installations are regarded as served. It is live, or its lease ended so recently that it
-/// may be restarting.
+/// SQL condition for a node whose installations count as served. The node is live, or its lease ended so recently that
+/// the node may be restarting.
 const SERVING_NODE_CONDITION: &str = "until > now() - interval '10 minutes'";
 
 /// Returns the installations served by nodes that meet `SERVING_NODE_CONDITION`.
@@ -324,7 +330,8 @@ fn served_installations(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>
     served.collect()
 }
 
-/// Reads the nodes for [`Store::differing_nodes`]. A node that has published nothing is treated as equal.
+/// Returns the other live nodes whose settings differ, for [`Store::differing_nodes`]. A node that has published no
+/// settings is treated as equal.
 fn read_differing_nodes(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, TransactionError> {
     let mut living = tx.prepare_cached(
         "SELECT id, name, settings FROM node WHERE until > now() AND settings <> '' ORDER BY id",
@@ -347,8 +354,9 @@ fn read_differing_nodes(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, 
     Ok(unlike)
 }
 
-/// Condition under which the node in this SQL parameter may claim an inbox row: it serves the row's installation, or no
-/// other node serves it. A SQLite database has only one node.
+/// Returns the SQL condition under which a node may claim an inbox row: the node serves the row's installation, or no
+/// other node serves it. `node` is the SQL parameter with the node's ID. The condition always holds for SQLite, which
+/// has only one node.
 pub(super) fn serves_row_condition(tx: &Transaction<'_>, node: &str) -> String {
     match tx {
         Transaction::File(_) => format!("{node} IS NOT NULL"),
@@ -359,12 +367,12 @@ pub(super) fn serves_row_condition(tx: &Transaction<'_>, node: &str) -> String {
     }
 }
 
-/// Condition for a live node, judged by the database's clock.
+/// Returns the SQL condition for a live node, measured by the database's clock.
 pub(super) fn living_node_condition(node: &str) -> String {
     format!("EXISTS (SELECT 1 FROM node WHERE node.id = {node} AND until > now())")
 }
 
-/// Notification to other nodes, sent when the transaction commits.
+/// A notification to the other nodes, which is sent when the transaction commits.
 pub(super) enum ClusterNotice {
     Runs(RepoId),
     Cancelled(RunId),
@@ -488,7 +496,7 @@ impl NodeThreads {
         cluster.due.notify_one();
     }
 
-    /// Reloads pauses, suspensions and served installations, and warns about nodes with different settings.
+    /// Reloads pauses, suspensions and served installations. Warns about nodes whose settings differ.
     fn reload_settings(&self, cluster: &Cluster) {
         loop {
             let seen_changes = self.agenda.pause_changes();

@@ -1,4 +1,4 @@
-//! Read-only access to databases without taking the data directory's lock, so a server may be running.
+//! Read-only access to databases. It does not take the lock of the data directory, so that a server may be running.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,13 +17,13 @@ use super::{
 };
 use crate::types::RepoId;
 
-/// A data directory or PostgreSQL database to read from.
+/// The data directory or PostgreSQL database from which data is read.
 pub enum DatabaseSource {
     Files(PathBuf),
     Server(PostgresReader),
 }
 
-/// Connection pool for reading only.
+/// Connection pool that is used only for reading.
 pub struct PostgresReader(Arc<ConnectionPool>);
 
 impl From<&Path> for DatabaseSource {
@@ -33,16 +33,18 @@ impl From<&Path> for DatabaseSource {
 }
 
 impl DatabaseSource {
+    /// Creates a source that reads from a PostgreSQL server.
+    ///
     /// # Errors
-    /// If the address is malformed.
+    /// Returns an error if the address is malformed.
     pub fn from_postgres(server: &PostgresServer) -> Result<Self, StoreError> {
         Ok(Self::Server(PostgresReader(Arc::new(ConnectionPool::new(server.address.expose_secret())?))))
     }
 
-    /// Returns whether a server has ever used this data directory or database. If not, there is nothing to read.
+    /// Returns whether a server has ever used this data directory or database. If not, it contains nothing to read.
     ///
     /// # Errors
-    /// If the database does not respond.
+    /// Returns an error if the database does not respond.
     pub fn is_initialized(&self) -> Result<bool, StoreError> {
         match self {
             Self::Files(root) => Ok(super::was_initialized(root)),
@@ -59,7 +61,7 @@ impl DatabaseSource {
         }
     }
 
-    /// Returns a readable name for a repository's database, or for the server's own database if `repo` is `None`.
+    /// Returns the name of a database for messages. `repo` is the repository, or `None` for the server's own database.
     pub(super) fn display_name(&self, repo: Option<RepoId>) -> String {
         match self {
             Self::Files(_) => database_file(Path::new(""), repo).display().to_string(),
@@ -69,7 +71,8 @@ impl DatabaseSource {
         }
     }
 
-    /// Returns whether this source may contain data of a repository. A missing database file means that it does not.
+    /// Returns whether this source may contain data of a repository. It does not if the repository's database file is
+    /// missing.
     pub(super) fn may_hold(&self, repo: RepoId) -> bool {
         match self {
             Self::Files(root) => database_file(root, Some(repo)).exists(),
@@ -77,7 +80,7 @@ impl DatabaseSource {
         }
     }
 
-    /// Reads one snapshot of the server's own tables.
+    /// Runs a read on one snapshot of the server's own tables.
     pub(super) fn read_main<R: Send>(
         &self,
         inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send,
@@ -85,7 +88,7 @@ impl DatabaseSource {
         self.read_database(None, inside)
     }
 
-    /// Reads one snapshot of a repository's tables.
+    /// Runs a read on one snapshot of a repository's tables.
     pub(super) fn read_repository<R: Send>(
         &self,
         repo: RepoId,
@@ -113,7 +116,7 @@ impl DatabaseSource {
 }
 
 impl Store {
-    /// Returns a source that reads through separate connections, so that no step waits for readers.
+    /// Returns a source that reads through separate connections, so that steps need not wait for these reads.
     pub(super) fn database_source(&self) -> DatabaseSource {
         match &self.cluster {
             None => DatabaseSource::Files(self.root.clone()),
@@ -122,8 +125,8 @@ impl Store {
     }
 }
 
-/// Returns the path of a repository's database in a data directory, or of the server's own database if `repo` is
-/// `None`.
+/// Returns the path of a database file in a data directory. `repo` is the repository, or `None` for the server's own
+/// database.
 pub(super) fn database_file(root: &Path, repo: Option<RepoId>) -> PathBuf {
     match repo {
         None => root.join("main.db"),

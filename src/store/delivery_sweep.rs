@@ -1,4 +1,4 @@
-//! Sweep position in GitHub's delivery log, and records of processed labelings.
+//! Position of the sweep through GitHub's delivery log, and records of the labelings that were processed.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::{
 };
 use crate::types::{DeliveryId, IssueNo, RepoId, Timestamp, UserId};
 
-/// Maximum difference between the times that a webhook and the issue's history report for the same labeling. The
-/// webhook has the issue's update time, the history the event's time.
+/// Maximum difference between the times that a webhook and the issue's history report for the same labeling. They
+/// differ because the webhook has the update time of the issue, but the history has the time of the event.
 const SAME_LABELING: Duration = Duration::from_secs(5);
 
 pub(super) const SWEEP_POSITION_KEY: &str = "swept_to";
 
-/// Identity of one labeling. GitHub gives a labeling an ID in the issue's history but not in the webhook, so we
-/// identify it by actor and time.
+/// Identity of one labeling. GitHub gives each labeling an ID in the issue's history, but not in the webhook. Therefore
+/// a labeling is identified by its actor and time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelingKey {
     pub repo: RepoId,
@@ -27,7 +27,8 @@ pub struct LabelingKey {
     pub at: Timestamp,
 }
 
-/// Sets the sweep position to `now` at the first boot, so the sweep ignores earlier deliveries.
+/// Sets the sweep position to `now` when the server starts for the first time, so that the sweep ignores earlier
+/// deliveries.
 pub(super) fn begin_sweeping(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     tx.execute(
         "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING",
@@ -37,7 +38,7 @@ pub(super) fn begin_sweeping(tx: &Transaction<'_>, now: Timestamp) -> Result<(),
 }
 
 impl Store {
-    /// Returns the time up to which all GitHub deliveries are in the inbox.
+    /// Returns the time up to which all deliveries of GitHub have reached the inbox.
     pub async fn sweep_position(&self) -> Result<Timestamp, StoreError> {
         self.main
             .read(|tx| {
@@ -57,7 +58,7 @@ impl Store {
         self.main.write(move |tx| set_meta(tx, SWEEP_POSITION_KEY, &at.0.to_string())).await
     }
 
-    /// Returns those of `ids` that the inbox has never received, in the same order.
+    /// Returns those of `ids` that the inbox has never received, in unchanged order.
     pub async fn missing_deliveries(&self, ids: Vec<DeliveryId>) -> Result<Vec<DeliveryId>, StoreError> {
         self.main
             .read(move |tx| {
@@ -73,8 +74,8 @@ impl Store {
             .await
     }
 
-    /// Returns the note on a processed labeling, if any. With `found_only`, ignores labelings that the sweep of issues
-    /// did not find.
+    /// Returns the note that was stored for a labeling when it was processed, if it was. If `found_only` is set,
+    /// considers only labelings that the sweep of issues found.
     pub async fn labeling_note(
         &self,
         key: &LabelingKey,

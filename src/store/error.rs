@@ -1,4 +1,4 @@
-//! Database errors. Each message names the file and a fix.
+//! Database errors. Each message names the file and suggests a fix.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub enum StoreError {
         file: PathBuf,
         found: u32,
         known: u32,
-        /// Newest upgrade copy that this version can read.
+        /// Newest copy made before an upgrade that the running version can still read.
         copy: Option<PathBuf>,
     },
     #[error(
@@ -68,7 +68,7 @@ pub enum StoreError {
     Moved { mark: PathBuf },
     #[error("Postgres ({}): {said}; {mend}", .place.display())]
     Server { place: PathBuf, said: String, mend: &'static str },
-    /// A later claim has taken over the run, so this writer's result is dropped.
+    /// A later claim has taken over the run, so the result of this writer is dropped.
     #[error("the lease on this run was lost to a later claim; its late result was dropped")]
     Fenced,
     #[error("the store was asked for {what}, which it does not hold")]
@@ -78,7 +78,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns whether the failure concerns a file in this directory.
+    /// Returns whether the error concerns a file in this directory.
     pub(super) fn is_about(&self, directory: &std::path::Path) -> bool {
         match self {
             Self::Full { file } | Self::ReadOnly { file } | Self::Sql { file, .. } => {
@@ -90,8 +90,8 @@ impl StoreError {
     }
 }
 
-/// Returns the fix for a damaged file. Removing a repository's whole folder makes the repository new, whereas a folder
-/// that lacks only its database is refused.
+/// Returns a suggested fix for a damaged file. If the whole folder of a repository is removed, the repository is
+/// treated as new. A folder that lacks only its database is refused.
 fn repair_hint(file: &std::path::Path) -> &'static str {
     if file.ends_with("main.db") {
         "stop the server and restore it from a backup, or move it away: runs go on without it, deliveries not yet dealt with are lost"
@@ -100,10 +100,10 @@ fn repair_hint(file: &std::path::Path) -> &'static str {
     }
 }
 
-/// Error code we use for an invalid server certificate, alongside PostgreSQL's own codes.
+/// Pseudo error code for an invalid server certificate, which we use alongside PostgreSQL's own codes.
 const UNTRUSTED_CERTIFICATE: &str = "certificate";
 
-/// Returns the fix for a PostgreSQL error code.
+/// Returns a suggested fix for an error with this PostgreSQL error code.
 pub(super) fn postgres_hint(code: Option<&str>) -> &'static str {
     match code {
         Some("28P01" | "28000") => {
@@ -128,7 +128,8 @@ pub(super) fn postgres_hint(code: Option<&str>) -> &'static str {
     }
 }
 
-/// Describes how to return to an older version. The upgrade copy lacks all changes made since the upgrade.
+/// Returns instructions for returning to an older version. The upgrade copy `copy` lacks all changes made since the
+/// upgrade.
 fn downgrade_hint(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
     match copy {
         Some(copy) => format!(
@@ -141,11 +142,11 @@ fn downgrade_hint(file: &std::path::Path, copy: Option<&std::path::Path>) -> Str
     }
 }
 
-/// Failure inside a transaction, before the file name is added.
+/// Error inside a transaction, before the file name is added to it.
 #[derive(Debug)]
 pub(super) enum TransactionError {
     Sql(rusqlite::Error),
-    /// Error from PostgreSQL, or from connecting to it.
+    /// Error from PostgreSQL, or from the attempt to connect to it.
     Server {
         code: Option<String>,
         said: String,
@@ -157,7 +158,7 @@ pub(super) enum TransactionError {
 }
 
 impl TransactionError {
-    /// Copies the error for another write in the same failed commit.
+    /// Duplicates the error for another write of the same failed commit.
     pub(super) fn duplicate(&self) -> Self {
         match self {
             Self::Sql(rusqlite::Error::SqliteFailure(code, text)) => {
@@ -172,7 +173,7 @@ impl TransactionError {
         }
     }
 
-    /// Returns whether a write to disk failed.
+    /// Returns whether the error is a failed write to disk.
     pub(super) fn is_write_failure(&self) -> bool {
         let Self::Sql(rusqlite::Error::SqliteFailure(error, _)) = self else { return false };
         error.code == rusqlite::ErrorCode::DiskFull

@@ -1,7 +1,8 @@
-//! Removes a repository's data. The removal can be interrupted at any point and repeated.
+//! Removes a repository's data. The removal can be interrupted at any point and then repeated.
 //!
-//! The folder is renamed first. From then on the repository has no runs, and a new run creates a new folder. The
-//! repository's registry row is deleted last, so commands can name the repository until all its data is gone.
+//! The folder is renamed first. After the rename, the repository has no runs, and a new run creates a new folder. The
+//! repository's registry row is deleted last, so that commands can still name the repository until all its data is
+//! gone.
 
 use std::{
     fs,
@@ -20,12 +21,12 @@ use super::{
 };
 use crate::types::RepoId;
 
-/// File name prefix of a folder that is being removed.
+/// File name prefix of a repository's folder while the folder is being removed.
 const FORGOTTEN_PREFIX: &str = ".gone-";
 
 impl Store {
-    /// Removes all data of a repository: its folder with database and mirror, bodies of its deliveries, registry row
-    /// and wake hints. The caller ensures that no worker has claimed one of its runs.
+    /// Removes all data of a repository: its folder with database and mirror, the bodies of its deliveries, its
+    /// registry row and its wake hints. The caller must ensure that no worker has claimed a run of the repository.
     pub async fn forget_repo(&self, repo: RepoId) -> Result<(), StoreError> {
         let _no_archive_appears_later = self.archive_lock.lock().await;
         let order = self.agenda.repository_lock(repo);
@@ -93,8 +94,8 @@ impl Store {
     }
 }
 
-/// Removes folders that an interrupted removal of a repository had renamed. If this fails, the folder only takes up
-/// disk space until the next boot.
+/// Removes folders that were renamed by an interrupted removal of a repository. If this fails, the folders only take up
+/// disk space until the server starts again.
 pub(super) fn remove_forgotten_folders(root: &Path) {
     let Ok(entries) = fs::read_dir(root.join("repos")) else { return };
     for entry in entries.filter_map(Result::ok) {
@@ -106,7 +107,7 @@ pub(super) fn remove_forgotten_folders(root: &Path) {
     }
 }
 
-/// Renames the folder and syncs its parent directory, so that no later change reaches the disk before the rename.
+/// Renames the folder and syncs its parent directory, so that later changes cannot reach the disk before the rename.
 fn set_aside(folder: &Path, gone: &Path) -> Result<(), StoreError> {
     if !folder.exists() {
         return Ok(());

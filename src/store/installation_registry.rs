@@ -1,4 +1,4 @@
-//! Installations and repositories with their current names, as GitHub reported them. Also stores a few facts about the
+//! Installations and repositories with their current names, as reported by GitHub. Also stores a few facts about the
 //! server itself.
 
 use crate::store::sql::{OptionalRow, SqlRow, Transaction};
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::types::{InstallationId, RepoId, RepoName, Timestamp};
 
-/// Repository in its last known state.
+/// Last known state of a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepositoryRow {
     pub id: RepoId,
@@ -20,7 +20,7 @@ pub struct RepositoryRow {
     pub name: RepoName,
 }
 
-/// Installation in its last known state.
+/// Last known state of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallationRow {
     pub id: InstallationId,
@@ -28,13 +28,13 @@ pub struct InstallationRow {
     pub suspended: bool,
 }
 
-/// Registry of one store.
+/// Access to the registry of a store.
 pub struct InstallationRegistry<'a> {
     pub(super) store: &'a Store,
 }
 
 impl InstallationRegistry<'_> {
-    /// Records the repository's current name. Writes only if something changed.
+    /// Records the current name and state of the repository. Writes only if something changed.
     pub async fn record_repository(&self, row: RepositoryRow) -> Result<(), StoreError> {
         let known = row.clone();
         let main = &self.store.main;
@@ -64,7 +64,7 @@ impl InstallationRegistry<'_> {
         self.store.main.read_small(move |tx| repository_by_id(tx, id)).await
     }
 
-    /// Returns the repository last seen with this name.
+    /// Returns the repository that most recently had this name.
     pub async fn repository_named(&self, name: &RepoName) -> Result<Option<RepositoryRow>, StoreError> {
         let name = name.clone();
         self.store.main.read_small(move |tx| repository_by_name(tx, &name)).await
@@ -107,7 +107,8 @@ impl InstallationRegistry<'_> {
             .await
     }
 
-    /// Removes an uninstalled App's installation. Returns its repositories, which we may no longer access.
+    /// Removes an installation after the App was uninstalled. Returns the installation's repositories, which we may no
+    /// longer access.
     pub async fn remove_installation(&self, id: InstallationId) -> Result<Vec<RepoId>, StoreError> {
         let now = self.store.clock.now().0;
         let lost = self
@@ -131,7 +132,7 @@ impl InstallationRegistry<'_> {
         Ok(lost)
     }
 
-    /// Marks a repository as deleted or removed from the App. Its data stays for a while.
+    /// Marks a repository as deleted or as removed from the App. Its data is kept for a while.
     pub async fn mark_repository_removed(&self, id: RepoId) -> Result<(), StoreError> {
         let now = self.store.clock.now().0;
         self.store
@@ -146,7 +147,7 @@ impl InstallationRegistry<'_> {
             .await
     }
 
-    /// Returns when this repository was marked as removed, or `None` if it is not removed.
+    /// Returns the time at which this repository was marked as removed, or `None` if it is not marked.
     pub async fn repository_removed_at(&self, id: RepoId) -> Result<Option<Timestamp>, StoreError> {
         self.store
             .main
@@ -160,7 +161,7 @@ impl InstallationRegistry<'_> {
             .await
     }
 
-    /// Returns repositories removed at `then` or earlier.
+    /// Returns the repositories that were marked as removed at `then` or earlier.
     pub async fn repositories_removed_before(&self, then: Timestamp) -> Result<Vec<RepoId>, StoreError> {
         self.store
             .main
@@ -182,7 +183,7 @@ pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(
     Ok(())
 }
 
-/// Returns installations whose runs are suspended.
+/// Returns the installations whose runs are suspended.
 pub(super) fn suspended_installations(tx: &Transaction<'_>) -> Result<Vec<InstallationId>, TransactionError> {
     let mut statement = tx.prepare("SELECT id FROM installation WHERE suspended = 1")?;
     let ids = statement.query_map([], |row| Ok(InstallationId(to_unsigned(row.get(0)?))))?;
@@ -203,7 +204,7 @@ pub(super) fn repository_by_name(
     tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], read_repository_row).optional()
 }
 
-/// Returns every repository that is not removed, ordered by name.
+/// Returns every repository that is not marked as removed, ordered by name.
 pub(super) fn known_repositories(tx: &Transaction<'_>) -> Result<Vec<RepositoryRow>, TransactionError> {
     let sql =
         "SELECT id, installation, owner, name FROM repository WHERE gone_at IS NULL ORDER BY owner, name";

@@ -1,5 +1,5 @@
-//! Integrity check of a data directory or PostgreSQL database. Reads snapshots through separate connections, so a
-//! server may be running.
+//! Integrity check of a data directory or PostgreSQL database. It reads snapshots through separate connections, so that
+//! a server may be running.
 
 use std::{collections::HashSet, path::Path};
 
@@ -19,21 +19,22 @@ use crate::{
 /// Result of checking one database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatabaseCheck {
-    /// File path below the data directory, or the name of the PostgreSQL scope.
+    /// Path of the file relative to the data directory, or the name of the PostgreSQL scope.
     pub place: String,
-    /// Readable summary of the contents.
+    /// Readable summary of the database's contents.
     pub contents: String,
-    /// Problems found; empty if all checks passed.
+    /// Problems that were found; empty if all checks passed.
     pub problems: Vec<String>,
 }
 
-/// Maximum examples listed per type of damage; further ones are only counted.
+/// Maximum number of examples that are listed per type of damage. Further examples are only counted.
 const EXAMPLES_SHOWN: usize = 5;
 
 /// Checks all databases.
 ///
 /// # Errors
-/// If the repositories cannot be listed. A database that cannot be read is reported as a problem in its result.
+/// Returns an error if the repositories cannot be listed. If a single database cannot be read, its result contains this
+/// as a problem.
 pub fn check_databases(source: &DatabaseSource) -> Result<Vec<DatabaseCheck>, StoreError> {
     let mut all = vec![check_database(source, None)];
     let repos = source.repositories()?;
@@ -44,8 +45,8 @@ pub fn check_databases(source: &DatabaseSource) -> Result<Vec<DatabaseCheck>, St
     Ok(all)
 }
 
-/// Reports repositories without a database that have a folder, or unfinished runs according to the server's own
-/// database.
+/// Reports each repository that has no database although it has a folder, or although the server's own database lists
+/// unfinished runs for it.
 fn repositories_without_database(
     source: &DatabaseSource,
     root: &Path,
@@ -78,7 +79,7 @@ fn repositories_without_database(
     Ok(all)
 }
 
-/// Reads one snapshot of a database on a separate connection.
+/// Reads one snapshot of a database through a separate connection.
 pub(super) fn read_snapshot<R>(
     file: &Path,
     inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -166,7 +167,7 @@ fn count_rows(tx: &Transaction<'_>, table: &str) -> Result<usize, TransactionErr
     tx.query_row(&sql, [], |row| row.get::<_, i64>(0)).map(|n| usize::try_from(n).unwrap_or(0))
 }
 
-/// Returns the hashes of all documents, and the documents that do not match their hash.
+/// Returns the hashes of all documents, and a summary of the documents that do not match their hash.
 fn check_documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, DamageSummary), TransactionError> {
     let (mut names, mut damaged) =
         (HashSet::new(), DamageSummary::new("documents are not what their hash says"));
@@ -183,8 +184,8 @@ fn check_documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, DamageSumma
     Ok((names, damaged))
 }
 
-/// Returns documents that are missing although a verdict or approval refers to them. A verdict or approval proves
-/// nothing without its document.
+/// Returns the documents that are missing although a verdict or approval refers to them. Without its document, a
+/// verdict or approval proves nothing.
 fn missing_documents(
     tx: &Transaction<'_>,
     documents: &HashSet<String>,
@@ -204,7 +205,7 @@ fn missing_documents(
     Ok(missing)
 }
 
-/// One type of damage with examples.
+/// One type of damage, with examples and a count.
 struct DamageSummary {
     what: &'static str,
     examples: Vec<String>,

@@ -1,4 +1,4 @@
-//! Cooldowns of model API keys and outages of model routes. The store knows keys only by their hashes.
+//! Cooldowns of model API keys, and outages of model routes. The store knows the keys only by their hashes.
 
 use crate::store::sql::Transaction;
 use rusqlite::params;
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::types::{Hash, Timestamp};
 
-/// Cooldown of a key for one model.
+/// Cooldown of an API key for one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredKeyCooldown {
-    /// Hash of the key, never the key itself.
+    /// Hash of the key. The key itself is never stored.
     pub key: Hash,
     pub model: String,
     pub why: KeyCooldownReason,
@@ -24,16 +24,16 @@ pub struct StoredKeyCooldown {
 pub enum KeyCooldownReason {
     /// The key is rate-limited.
     Rate { until: Timestamp },
-    /// The key's quota is used up.
+    /// The key's quota is exhausted.
     Quota { until: Timestamp },
-    /// The key is valid, but not for this model.
+    /// The key is valid but may not be used for this model.
     Denied { until: Timestamp },
-    /// The service rejects the key until an operator fixes it.
+    /// The provider rejects the key, until an operator fixes the problem.
     Refused,
 }
 
 impl KeyCooldownReason {
-    /// Returns when the cooldown ends, or `None` if only an operator can end it.
+    /// Returns the time at which the cooldown ends, or `None` if only an operator can end the cooldown.
     pub fn until(self) -> Option<Timestamp> {
         match self {
             Self::Rate { until } | Self::Quota { until } | Self::Denied { until } => Some(until),
@@ -47,12 +47,12 @@ impl KeyCooldownReason {
     }
 }
 
-/// Consecutive failures of a model route.
+/// Consecutive failures of calls through a model route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteOutage {
     pub failures: u32,
-    /// Time until which the route is skipped. Applies only after enough failures, or if `failures` is 0, which marks a
-    /// cooldown.
+    /// Time until which the route is skipped. It applies only after a sufficient number of failures, or if `failures`
+    /// is 0, which marks a cooldown.
     pub until: Timestamp,
 }
 
@@ -70,7 +70,7 @@ impl Store {
             .await
     }
 
-    /// Stores the outage of a route, or deletes it if `outage` is `None`.
+    /// Stores the outage of a route. If `outage` is `None`, deletes the stored outage.
     pub async fn set_outage(&self, way: &str, outage: Option<RouteOutage>) -> Result<(), StoreError> {
         let way = way.to_owned();
         self.main
@@ -88,7 +88,7 @@ impl Store {
             .await
     }
 
-    /// Stores a key's cooldown and replaces the previous one.
+    /// Stores the cooldown of a key. It replaces the key's previous cooldown for the same model.
     pub async fn set_key_cooldown(&self, row: StoredKeyCooldown) -> Result<(), StoreError> {
         let why = match row.why {
             KeyCooldownReason::Rate { .. } => "rate",
@@ -108,7 +108,7 @@ impl Store {
             .await
     }
 
-    /// Ends a key's cooldown after a successful call.
+    /// Deletes the cooldown of a key, because a call with the key succeeded.
     pub async fn clear_key_cooldown(&self, key: Hash, model: String) -> Result<(), StoreError> {
         self.main
             .write(move |tx| {
@@ -126,7 +126,7 @@ impl Store {
     }
 }
 
-/// Returns all key cooldowns; a server may be running.
+/// Returns all cooldowns of API keys. A server may be running at the same time.
 pub fn resting_keys(place: &DatabaseSource) -> Result<Vec<StoredKeyCooldown>, StoreError> {
     place.read_main(|tx| {
         // The file may have an older schema that this version has not migrated yet.

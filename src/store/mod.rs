@@ -1,9 +1,10 @@
-//! The databases: the only module that knows SQL.
+//! The databases. This is the only module that contains SQL.
 //!
 //! A data directory contains `main.db` (inbox, installations, repositories, wake hints). It also contains one folder
-//! per repository with `repos/<id>/checkpoints.db` (runs with their journals, documents and ledgers) and the mirror.
-//! One process at a time owns the directory. Every function is one transaction on one file; `wake_hints` documents the
-//! guarantees across files. This module decides nothing: no workflow, no GitHub, no permission rules.
+//! per repository, which holds `repos/<id>/checkpoints.db` (runs with their journals, documents and ledgers) and the
+//! mirror. Only one process at a time owns the directory. Every function is one transaction on one file; `wake_hints`
+//! documents the guarantees across files. This module makes no decisions: it knows no workflows, no GitHub and no
+//! permission rules.
 
 mod agenda;
 mod all_repositories;
@@ -118,37 +119,38 @@ const MAIN_SCHEMA: DatabaseSchema = DatabaseSchema {
     traffic: DatabaseTraffic::Busy,
 };
 
-/// Lock file of the data directory's owner. It contains the owner's boot number.
+/// Lock file, which the owner of the data directory keeps locked. It contains the owner's boot number.
 const LOCK_FILE: &str = "lock";
 
-/// The open data directory.
+/// The open data directory or PostgreSQL database.
 pub struct Store {
     root: PathBuf,
     main: Database,
     clock: SharedClock,
-    /// Boot number. Claims made by older boots are no longer valid.
+    /// Boot number of this process. Claims made by processes with a lower boot number are no longer valid.
     epoch: i64,
     repositories: Arc<OpenDatabases>,
     agenda: Arc<Agenda>,
-    /// `None` for a data directory, which a single process owns.
+    /// Cluster to which this process belongs. `None` for a data directory, which a single process owns.
     cluster: Option<Arc<Cluster>>,
     commit_watch: SharedCommitWatch,
-    /// Serializes walks through all repositories.
+    /// Lock that lets only one walk through all repositories run at a time.
     repository_walk_lock: Arc<tokio::sync::Mutex<()>>,
-    /// Serializes archiving runs and forgetting repositories.
+    /// Lock that prevents archiving runs and forgetting a repository at the same time.
     archive_lock: Arc<tokio::sync::Mutex<()>>,
     inbox: Arc<inbox::InboxState>,
-    /// Lock on the data directory, kept until the store is closed and no thread is opening one of its files.
+    /// Lock on the data directory. It is held until the store is closed and no thread is still opening one of the
+    /// store's files.
     lock: Arc<fs::File>,
 }
 
 impl Store {
-    /// Returns the boot number of this opening of the data directory.
+    /// Returns the boot number of this process. The number was incremented when the store was opened.
     pub fn boot_epoch(&self) -> i64 {
         self.epoch
     }
 
-    /// Opens (or creates) a data directory for this process alone and increments its boot number.
+    /// Opens or creates a data directory for use by this process alone, and increments the directory's boot number.
     pub fn open(root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
         let lock = lock_directory(root)?;
@@ -200,8 +202,8 @@ impl Store {
         }))
     }
 
-    /// Joins the nodes of a PostgreSQL server. Files that are not stored in the database, such as mirrors, go to
-    /// `root`.
+    /// Joins the nodes that share a PostgreSQL server. Files that are not stored in the database, such as mirrors, are
+    /// stored in `root`.
     pub fn join_postgres(
         server: &PostgresServer,
         root: &Path,
@@ -262,7 +264,7 @@ impl Store {
         }))
     }
 
-    /// Returns the next event from other nodes. Never returns without a cluster.
+    /// Waits for the next event from another node and returns it. Without a cluster, waits forever.
     pub async fn next_cluster_event(&self) -> ClusterEvent {
         match &self.cluster {
             Some(cluster) => cluster.next_event().await,
@@ -270,18 +272,18 @@ impl Store {
         }
     }
 
-    /// Returns the time left on this node's lease, or `None` without a cluster.
+    /// Returns the remaining time of this node's lease, or `None` without a cluster.
     pub fn lease_left(&self) -> Option<Duration> {
         self.cluster.as_ref().map(|cluster| cluster.lease_left())
     }
 
-    /// Returns a counter that grows when another node changes the state of a model or a key.
+    /// Returns a counter that is incremented when another node changes the state of a model or a key.
     pub fn remote_changes(&self) -> u64 {
         self.cluster.as_ref().map_or(0, |cluster| *cluster.remote_changes.borrow())
     }
 
-    /// Tells other nodes that GitHub rate-limits this installation until `until`, or only its searches if `search`. A
-    /// node that misses the notice learns of the limit from GitHub.
+    /// Tells the other nodes that GitHub rate-limits this installation until `until`. If `search` is set, only searches
+    /// are limited. A node that misses the notice learns of the limit from GitHub.
     pub async fn publish_rate_limit(
         &self,
         installation: InstallationId,
@@ -297,7 +299,7 @@ impl Store {
         }
     }
 
-    /// Returns when the installation's rate limit ends, according to the last notice from another node.
+    /// Returns the end of the installation's rate limit, according to the last notice from another node.
     pub fn rate_limited_until(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
         self.cluster.as_ref()?.rate_limited_until(installation, search)
     }
@@ -307,23 +309,24 @@ impl Store {
         self.cluster.as_ref().map_or(1, |cluster| cluster.nodes())
     }
 
-    /// Calls `callback` with the file after every commit, before the caller gets its result. Crash tests use this to
-    /// stop at each commit. Only the first callback is kept.
+    /// Calls `callback` with the database file after every commit, before the writer gets its result. Crash tests use
+    /// the callback to stop at each commit. If this is called again, the first callback is kept.
     pub fn on_commit(&self, callback: impl Fn(&Path) + Send + Sync + 'static) {
         let _ = self.commit_watch.on_commit.set(Box::new(callback));
     }
 
-    /// Makes every later write use this simulated disk, for tests.
+    /// Makes all later writes use this simulated disk. Used by tests.
     pub fn simulate_disk(&self, disk: SimulatedDisk) {
         self.commit_watch.simulate_disk(disk);
     }
 
-    /// Returns the histogram of commit durations on this disk, in seconds.
+    /// Returns the histogram of commit durations in seconds.
     pub fn commit_seconds(&self) -> &Histogram {
         &self.commit_watch.commit_seconds
     }
 
-    /// Subscribes to commits. The receiver learns only that something was committed, not what or how often.
+    /// Subscribes to commits. The receiver learns only that something was committed, not the content or the number of
+    /// commits.
     pub fn subscribe_changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.commit_watch.change_signal.subscribe()
     }
@@ -336,7 +339,8 @@ impl Store {
         InstallationRegistry { store: self }
     }
 
-    /// Returns the directory of all repositories; each has a subdirectory named by its ID.
+    /// Returns the directory that contains the directories of all repositories. Each of them is named by the
+    /// repository's ID.
     pub fn repos_dir(&self) -> PathBuf {
         self.root.join("repos")
     }
@@ -346,8 +350,8 @@ impl Store {
         self.repos_dir().join(repo.to_string())
     }
 
-    /// Returns the repository's own database and creates it at first use. A damaged file is an error for this
-    /// repository only, and stays unchanged. Does not wait if the database is open.
+    /// Returns the database of a repository, which is created at first use. If the file is damaged, only this
+    /// repository is affected, and the file stays unchanged. Does not wait if the database is already open.
     pub async fn repository_database(&self, repo: RepoId) -> Result<Arc<RepositoryDatabase>, StoreError> {
         match self.repositories.get_open(repo) {
             Some(open) => Ok(open),
@@ -355,7 +359,7 @@ impl Store {
         }
     }
 
-    /// Like [`repository_database`](Self::repository_database), but does not create a missing database.
+    /// Like [`repository_database`](Self::repository_database), but does not create the database if it is missing.
     pub async fn existing_repository_database(
         &self,
         repo: RepoId,
@@ -411,7 +415,7 @@ impl Store {
         }
     }
 
-    /// Like [`repositories`](Self::repositories), but blocks.
+    /// Like [`repositories`](Self::repositories), but blocks the calling thread.
     fn repositories_blocking(&self) -> Result<Vec<RepoId>, StoreError> {
         match &self.cluster {
             Some(_) => self.main.read_blocking(repositories_with_runs),
@@ -436,10 +440,10 @@ impl Drop for Store {
 /// A PostgreSQL server that several nodes share.
 #[derive(Debug, Clone)]
 pub struct PostgresServer {
-    /// `postgres://user:password@host/database`.
+    /// Connection URL in the form `postgres://user:password@host/database`.
     pub address: SecretString,
-    /// Node lease. A node that is silent for this long loses its claims, so the lease must exceed the database's
-    /// failover time.
+    /// Duration of a node's lease. A node that does not renew its lease for this long loses its claims. The lease must
+    /// therefore be longer than a failover of the database.
     pub lease: Duration,
 }
 
@@ -449,7 +453,7 @@ fn repositories_with_runs(tx: &Transaction<'_>) -> Result<Vec<RepoId>, Transacti
     repos.collect()
 }
 
-/// Returns whether a process has this data directory open. Creates no lock file.
+/// Returns whether a process has this data directory open. Does not create a lock file.
 pub fn in_use(root: &Path) -> Result<bool, StoreError> {
     if !root.join(LOCK_FILE).exists() {
         return Ok(false);
@@ -461,8 +465,8 @@ pub fn in_use(root: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// Maximum attempts to lock the data directory. We retry because a child process between fork and exec still holds the
-/// lock of a closed store.
+/// Maximum number of attempts to lock the data directory. Retries are needed because a child process between fork and
+/// exec still holds the lock of a store that was closed.
 const LOCK_TRIES: u32 = 20;
 const LOCK_WAIT: Duration = Duration::from_millis(10);
 
@@ -481,7 +485,7 @@ fn lock_directory(root: &Path) -> Result<fs::File, StoreError> {
     Err(StoreError::InUse { directory: root.to_owned() })
 }
 
-/// Runs slow file work on the blocking thread pool.
+/// Runs slow file operations on the thread pool for blocking work.
 async fn run_blocking<V: Send + 'static>(
     work: impl FnOnce() -> Result<V, StoreError> + Send + 'static,
 ) -> Result<V, StoreError> {
@@ -494,13 +498,13 @@ async fn run_blocking<V: Send + 'static>(
     }
 }
 
-/// Returns the repositories that have a database.
+/// Returns the repositories in a data directory that have a database.
 fn repositories_in(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     let with_database = |(_, folder): &(RepoId, PathBuf)| folder.join(repository::CHECKPOINTS_FILE).exists();
     Ok(folders_in(root)?.into_iter().filter(with_database).map(|(repo, _)| repo).collect())
 }
 
-/// Returns the repositories that have a folder.
+/// Returns the repositories in a data directory that have a folder, with the path of each folder.
 fn folders_in(root: &Path) -> Result<Vec<(RepoId, PathBuf)>, StoreError> {
     let path = root.join("repos");
     let io = |source| StoreError::Io { path: path.clone(), source };
@@ -516,14 +520,15 @@ fn folders_in(root: &Path) -> Result<Vec<(RepoId, PathBuf)>, StoreError> {
     Ok(found)
 }
 
-/// Reads the last boot number from the lock file. A `main.db` with another number is new or restored from a backup.
+/// Reads the last boot number from the lock file. A `main.db` with a different boot number is new or was restored from
+/// a backup.
 fn last_boot(mut lock: &fs::File) -> Option<String> {
     let mut text = String::new();
     lock.read_to_string(&mut text).ok().map(|_| text.trim().to_owned())
 }
 
-/// Increments the boot number. Returns it, whether this `main.db` differs from that of the last boot, and the initial
-/// agenda.
+/// Increments the boot number. Returns the new number, whether `main.db` differs from the one used by the last boot,
+/// and the initial agenda.
 fn count_boot(
     tx: &Transaction<'_>,
     mark: Option<&str>,
@@ -551,8 +556,8 @@ fn count_boot(
     ))
 }
 
-/// Refuses a folder that has files but no database. A new database would number its runs from 1 again and mistake what
-/// the lost runs left on GitHub for its own.
+/// Refuses a folder that contains files but no database. A new database would number its runs from 1 again, and would
+/// mistake what the lost runs left on GitHub for results of its own runs.
 fn refuse_lost_database(directory: &Path) -> Result<(), StoreError> {
     let (file, unfinished) = (
         directory.join(repository::CHECKPOINTS_FILE),
@@ -566,7 +571,7 @@ fn refuse_lost_database(directory: &Path) -> Result<(), StoreError> {
     if used && !file.exists() { Err(StoreError::Lost { file }) } else { Ok(()) }
 }
 
-/// Creates a directory with mode 0700, or sets that mode on an existing one.
+/// Creates a directory with mode 0700. If the directory exists, changes its mode to 0700.
 fn create_directory(path: &Path) -> Result<(), StoreError> {
     fs::DirBuilder::new()
         .recursive(true)

@@ -1,6 +1,6 @@
-//! Moves the databases of a data directory to PostgreSQL in one transaction, which reads everything back and compares
-//! it before the commit. If interrupted before the commit, nothing is moved. The data directory itself only gets a mark
-//! file.
+//! Moves the databases of a data directory to PostgreSQL in one transaction. All data is read back and compared before
+//! the commit. If the move is interrupted before the commit, nothing is moved. In the data directory itself, only a
+//! marker file is created.
 
 use std::{
     fs::{self, File},
@@ -26,33 +26,34 @@ use super::{
 };
 use crate::types::RepoId;
 
-/// Result of a move.
+/// Result of moving a data directory to PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PostgresMoveSummary {
     pub repositories: usize,
     pub rows: u64,
-    /// Number of audit links, verified after the move.
+    /// Number of audit links that were verified after the move.
     pub links: usize,
-    /// Whether an earlier move had copied everything already.
+    /// Whether an earlier move had already copied all data.
     pub was_already_there: bool,
 }
 
-/// Name of the mark file in a moved data directory. A server refuses to open a directory with this file; otherwise two
-/// servers could work on the same runs.
+/// Name of the marker file in a data directory that was moved. A server refuses to open a directory with this file;
+/// otherwise two servers could work on the same runs.
 pub(super) const MOVED_MARK_FILE: &str = "moved-to-postgres";
 
-/// Tables that only files need (hints, boot number, row counters), and SQLite's own.
+/// Tables that are not moved: those needed only for files (wake hints, boot number, row counters) and SQLite's own
+/// tables.
 const FILE_ONLY_TABLES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
 
-/// Tables to fill first, because other tables reference them.
+/// Tables that must be filled first, because other tables reference them.
 const PARENT_TABLES: [&str; 3] = ["cancel", "run", "gate"];
 
-/// Moves the data of `from` to an empty database. The caller has the store open, so nobody else changes it. Calls
-/// `report_done` after each repository.
+/// Moves the data of `from` to an empty database. The caller must have the store open, so that nobody else changes the
+/// data. Calls `report_done` after each repository.
 ///
 /// # Errors
-/// If data in `from` is damaged, the comparison fails, or the target database contains other data or is used by a
-/// server.
+/// Returns an error if data in `from` is damaged, if the comparison fails, or if the target database contains other
+/// data or is used by a server.
 pub fn move_to_postgres(
     from: &Store,
     server: &PostgresServer,
@@ -129,8 +130,8 @@ pub fn move_to_postgres(
     Ok(moved)
 }
 
-/// Returns the repositories to move. Fails if a repository has lost its database or is unreadable, rather than skipping
-/// it.
+/// Returns the repositories to move. Fails if a repository has lost its database or cannot be read, because such a
+/// repository must not be skipped silently.
 fn repositories_to_move(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     for (_, directory) in super::folders_in(root)? {
         fs::read_dir(&directory).map_err(|source| StoreError::Io { path: directory.clone(), source })?;
@@ -139,22 +140,23 @@ fn repositories_to_move(root: &Path) -> Result<Vec<RepoId>, StoreError> {
     super::repositories_in(root)
 }
 
-/// Error code of a refused move; the message gives the reason.
+/// Error code of a refused move. The reason is in the error message.
 pub(super) const REFUSED_CODE: &str = "moved";
 
 fn refusal(why: &str) -> TransactionError {
     TransactionError::Server { code: Some(REFUSED_CODE.to_owned()), said: why.to_owned() }
 }
 
-/// Result of copying one database's tables.
+/// Result of copying the tables of one database.
 #[derive(Default)]
 struct CopyCount {
     rows: u64,
-    /// Highest row number.
+    /// Highest row number that was copied.
     highest_number: i64,
 }
 
-/// Copies the tables, unless `before` says that an earlier move did, and compares source and copy.
+/// Copies the tables and compares the copies with the sources. If `before` is set, an earlier move has already copied
+/// the tables, so they are only compared.
 fn copy_tables(
     from: &Transaction<'_>,
     to: &Transaction<'_>,
@@ -211,8 +213,8 @@ fn copy_tables(
     Ok(all)
 }
 
-/// Copies the tables of the server or of one repository from PostgreSQL into a new database file, without comparing
-/// them.
+/// Copies the tables of the server or of one repository from PostgreSQL into a new database file. Does not compare the
+/// copies with the sources.
 pub(super) fn fetch_tables(
     from: &DatabaseSource,
     repo: Option<RepoId>,
@@ -238,7 +240,7 @@ pub(super) fn fetch_tables(
     from.read_database(repo, filled)?
 }
 
-/// Returns the SELECT and INSERT statements for a table.
+/// Returns the SELECT statement and the INSERT statement that copy a table.
 fn copy_statements(table: &str, columns: &[String]) -> (String, String) {
     let list = columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ");
     let places = (1..=columns.len()).map(|n| format!("?{n}")).collect::<Vec<_>>().join(", ");
@@ -252,7 +254,7 @@ fn borrowed_values<'a>(values: &[ValueRef<'a>]) -> Vec<ToSqlOutput<'a>> {
     values.iter().map(|value| ToSqlOutput::Borrowed(*value)).collect()
 }
 
-/// Returns the tables to move, in an order in which they can be filled.
+/// Returns the tables to move, ordered such that a table comes after the tables that it references.
 fn movable_tables(from: &Transaction<'_>) -> Result<Vec<String>, TransactionError> {
     let mut names = from.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
     let mut names =
@@ -264,7 +266,7 @@ fn movable_tables(from: &Transaction<'_>) -> Result<Vec<String>, TransactionErro
     Ok(names)
 }
 
-/// Returns the columns of a PostgreSQL table, except generated ones. Fails if the SQLite table has a column that the
+/// Returns the columns of a PostgreSQL table, except generated columns. Fails if the SQLite table has a column that the
 /// PostgreSQL table lacks.
 fn movable_columns(
     from: &Transaction<'_>,
@@ -290,8 +292,8 @@ fn movable_columns(
     Ok(columns)
 }
 
-/// Returns a row's values as PostgreSQL stores them. Clears a run's claim and the boot that parked it, so that any node
-/// can take the run.
+/// Returns the values of a row in the form in which PostgreSQL stores them. For a run, resets the claim and the number
+/// of the boot that parked the run, so that any node can take the run.
 fn movable_values<'a>(
     table: &str,
     columns: &[String],
@@ -308,7 +310,7 @@ fn movable_values<'a>(
     columns.iter().enumerate().map(value).collect()
 }
 
-/// Order-independent checksum of rows.
+/// Checksum of rows that does not depend on their order.
 #[derive(Default, PartialEq, Eq)]
 struct RowChecksum {
     rows: u64,

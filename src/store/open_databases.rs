@@ -1,8 +1,9 @@
-//! Open repository databases, up to a limit. Opening another one then closes the least recently used one that is idle.
+//! Open repository databases, up to a limit. When the limit is exceeded, the least recently used idle databases are
+//! closed.
 //!
-//! Opening may verify the whole file, and closing checkpoints the log. Both run on separate threads, one at a time per
-//! repository and several repositories in parallel. So a slow file delays only callers that need it. A database that is
-//! already open is returned at once.
+//! Opening may verify the whole file, and closing checkpoints the log. Both happen on separate threads, one at a time
+//! per repository but for several repositories in parallel. A slow file therefore delays only the callers that need it.
+//! A database that is already open is returned immediately.
 
 use std::{
     collections::HashMap,
@@ -14,9 +15,9 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore};
 use super::{RepositoryDatabase, StoreError, database::OpeningCheck, run_blocking};
 use crate::{limits, types::RepoId};
 
-/// Maximum databases being opened at a time. After an unclean shutdown each file is verified completely, at the speed
-/// of the disk. With 16 openings a few large files do not block all others, and the memory for threads and page caches
-/// (2 MB each) stays negligible.
+/// Maximum number of databases that are being opened at the same time. After an unclean shutdown, each file is verified
+/// completely, at the speed of the disk. With 16 openings, a few large files do not block all others, and the memory
+/// for threads and page caches (2 MB each) stays negligible.
 const MAX_CONCURRENT_OPENINGS: usize = 16;
 
 pub(super) struct OpenDatabases {
@@ -36,14 +37,14 @@ struct OpenDatabase {
     used: u64,
 }
 
-/// State of a repository's database, open or not.
+/// State of a repository's database, whether or not the database is open.
 #[derive(Default)]
 struct KnownDatabase {
-    /// Locked while the database is opened or closed.
+    /// Lock that is held while the database is being opened or closed.
     opening_lock: Arc<Turn<()>>,
-    /// Whether this boot has opened it before.
+    /// Whether the current process has opened the database before.
     opened_before: bool,
-    /// Whether the database was found damaged. If so, it is verified completely before the next use.
+    /// Whether the database was found to be damaged. If so, it is verified completely before it is used again.
     suspect: bool,
 }
 
@@ -51,18 +52,20 @@ struct KnownDatabase {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DatabaseOpening {
     pub(super) check: OpeningCheck,
-    /// Whether this is the first opening in this boot.
+    /// Whether the current process opens the database for the first time.
     pub(super) first: bool,
 }
 
-/// An evicted database, to be closed on a thread that may block. Nobody can open it again until it is closed.
+/// An evicted database, which must be closed on a thread that may block. Nobody can open the database again until it is
+/// closed.
 pub(super) struct EvictedDatabase {
     db: Option<Arc<RepositoryDatabase>>,
     opening_lock: OwnedMutexGuard<()>,
 }
 
 impl EvictedDatabase {
-    /// Closes it, unless somebody still uses it. Nobody can open it until the returned guard is dropped.
+    /// Closes the database, unless somebody still uses it. Nobody can open the database again until the returned guard
+    /// is dropped.
     pub(super) fn close(self) -> OwnedMutexGuard<()> {
         drop(self.db);
         self.opening_lock
@@ -76,7 +79,7 @@ impl Default for OpenDatabases {
 }
 
 impl OpenDatabases {
-    /// Returns the database of `repo` if it is open and not damaged.
+    /// Returns the database of `repo` if the database is open and not damaged.
     pub(super) fn get_open(&self, repo: RepoId) -> Option<Arc<RepositoryDatabase>> {
         let mut inner = self.lock();
         inner.uses += 1;
@@ -86,8 +89,8 @@ impl OpenDatabases {
         Some(Arc::clone(&open.db))
     }
 
-    /// Returns the open database of `repo`, or opens it with `open`. An opening completes even if the caller is
-    /// dropped.
+    /// Returns the open database of `repo`. If it is not open, opens it with `open`. The opening completes even if the
+    /// caller is dropped.
     pub(super) async fn get_or_open(
         self: &Arc<Self>,
         repo: RepoId,
@@ -111,7 +114,8 @@ impl OpenDatabases {
         .await
     }
 
-    /// Removes the database of a removed repository. Code that still uses it may continue.
+    /// Removes the database of a repository whose data is being deleted. Code that still uses the database may
+    /// continue.
     pub(super) async fn remove(&self, repo: RepoId) -> EvictedDatabase {
         let turn = self.opening_lock(repo).lock_owned().await;
         let mut inner = self.lock();
@@ -124,7 +128,7 @@ impl OpenDatabases {
         Arc::clone(&self.lock().known.entry(repo).or_default().opening_lock)
     }
 
-    /// Removes a damaged database, and marks it for full verification at the next opening.
+    /// Removes a damaged database from the open ones, and marks it for full verification at the next opening.
     fn remove_damaged(&self, repo: RepoId) -> Option<OpenDatabase> {
         let mut inner = self.lock();
         let damaged = inner.open.remove(&repo)?;
@@ -139,7 +143,7 @@ impl OpenDatabases {
         DatabaseOpening { check, first: !known.opened_before }
     }
 
-    /// Stores the result of an opening. Returns the databases to close so that the limit holds.
+    /// Stores the result of an opening. Returns the databases that must be closed to stay within the limit.
     fn insert_opened(
         &self,
         repo: RepoId,
@@ -168,7 +172,8 @@ impl OpenDatabases {
 }
 
 impl OpenDatabasesState {
-    /// Removes the least recently used idle databases above the limit. Nobody can start to use them meanwhile.
+    /// Removes the least recently used idle databases beyond the limit. Nobody can start to use these databases until
+    /// they are closed.
     fn evict_unused(&mut self) -> Vec<EvictedDatabase> {
         let too_many = self.open.len().saturating_sub(limits::OPEN_REPOSITORIES);
         if too_many == 0 {

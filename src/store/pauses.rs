@@ -10,8 +10,8 @@ use super::{
 use crate::types::{RepoId, Timestamp};
 
 const SERVER_PAUSE_KEY: &str = "paused";
-/// Key in `meta` that is set while an issue thread may still show a pause notice. A notice can outlast the pause and a
-/// restart.
+/// Key in `meta` that is set while an issue thread may still show a notice about a pause. A notice can still be shown
+/// after the pause has ended and after a restart.
 const PAUSE_NOTICES_KEY: &str = "pauses told";
 
 #[derive(Serialize, Deserialize)]
@@ -50,13 +50,13 @@ impl Store {
         Ok(ended)
     }
 
-    /// Returns whether a thread may still show a pause notice.
+    /// Returns whether an issue thread may still show a notice about a pause.
     pub async fn has_pause_notices(&self) -> Result<bool, StoreError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM meta WHERE key = ?1)";
         self.main.read(|tx| tx.query_row(sql, [PAUSE_NOTICES_KEY], |row| row.get(0))).await
     }
 
-    /// Records that no thread shows a pause notice, unless a new pause has begun.
+    /// Records that no issue thread shows a notice about a pause. Does nothing if a new pause has begun.
     pub async fn clear_pause_notices(&self) -> Result<(), StoreError> {
         let forget = |tx: &Transaction<'_>| {
             if read_pauses(tx)?.is_empty() {

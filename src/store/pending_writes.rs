@@ -1,4 +1,4 @@
-//! Buffer for documents, ledger rows and API call counts that a step's next write stores.
+//! Buffer for documents, ledger rows and API call counts. The next write of a step stores them.
 
 use std::{
     collections::HashMap,
@@ -11,14 +11,14 @@ use std::{
 use super::{LedgerRecord, compression, error::TransactionError};
 use crate::types::Hash;
 
-/// Number of GitHub API calls, and how many of them were writes.
+/// Number of GitHub API calls, and number of those calls that were writes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct GitHubCallCount {
     pub calls: u64,
     pub writes: u64,
 }
 
-/// Counter of a step's GitHub API calls.
+/// Counter of the GitHub API calls that a step makes.
 #[derive(Debug, Default)]
 pub struct GitHubCallCounter {
     calls: AtomicU64,
@@ -26,12 +26,12 @@ pub struct GitHubCallCounter {
 }
 
 impl GitHubCallCounter {
-    /// Counts a call; `write` if it may have changed something.
+    /// Counts a call. `write` tells whether the call may have changed something.
     pub fn count_call(&self, write: bool) {
         self.add_count(GitHubCallCount { calls: 1, writes: u64::from(write) });
     }
 
-    /// Returns and resets the count. The caller must store it.
+    /// Returns the count and resets it to zero. The caller must store the returned count.
     pub fn take(&self) -> GitHubCallCount {
         GitHubCallCount { calls: self.calls.swap(0, Relaxed), writes: self.writes.swap(0, Relaxed) }
     }
@@ -42,7 +42,7 @@ impl GitHubCallCounter {
     }
 }
 
-/// A document in its stored form.
+/// A document in the form in which it is stored.
 #[derive(Debug)]
 pub(super) struct PackedDocument {
     pub(super) bytes: usize,
@@ -68,7 +68,7 @@ impl PackedDocument {
     }
 }
 
-/// Ledger row with its visit and key.
+/// A ledger row, with its visit and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PendingRecord {
     pub(super) visit: u64,
@@ -76,8 +76,8 @@ pub(super) struct PendingRecord {
     pub(super) record: LedgerRecord,
 }
 
-/// Data of one attempt that is not yet written. A document that no row references may be lost with the attempt. A row
-/// is written together with the documents it references.
+/// Data of one attempt that has not been written yet. A document that no row references may be lost with the attempt. A
+/// row is written together with the documents that it references.
 #[derive(Debug, Default)]
 pub struct PendingWrites {
     github_calls: Arc<GitHubCallCounter>,
@@ -100,7 +100,8 @@ impl PendingWrites {
         self.lock().records.push(PendingRecord { visit, key: key.to_owned(), record });
     }
 
-    /// Returns whether there are neither ledger rows nor API call counts to write. Documents alone need no write.
+    /// Returns whether there are neither ledger rows nor API call counts to write. Documents alone do not require a
+    /// write.
     pub(super) fn is_empty(&self) -> bool {
         self.github_calls.calls.load(Relaxed) == 0 && self.lock().records.is_empty()
     }
@@ -117,14 +118,15 @@ impl PendingWrites {
         self.lock().documents.get(&hash).cloned()
     }
 
-    /// Returns the data for the next write. It stays buffered until [`remove_written`](Self::remove_written).
+    /// Returns the data for the next write. The data stays buffered until [`remove_written`](Self::remove_written) is
+    /// called.
     pub(super) fn batch(&self) -> WriteBatch {
         let held = self.lock();
         let documents = held.documents.iter().map(|(hash, document)| (*hash, Arc::clone(document))).collect();
         WriteBatch { documents, records: held.records.clone(), calls: self.github_calls.take() }
     }
 
-    /// Drops the documents of a failed attempt, since nothing references them. Ledger rows stay.
+    /// Drops the documents of a failed attempt, because nothing references them. Ledger rows are kept.
     pub(super) fn drop_documents(&self) {
         self.lock().documents.clear();
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL backend: a transaction that runs the statements written for SQLite.
+//! PostgreSQL backend: a transaction that executes statements written for SQLite.
 
 use std::{
     cell::{Cell, RefCell},
@@ -53,13 +53,13 @@ pub(super) trait PostgresSession {
         each: &mut dyn FnMut(&postgres::Row) -> Result<(), TransactionError>,
     ) -> Result<(), TransactionError>;
     fn execute_batch(&self, sql: &str) -> Result<(), TransactionError>;
-    /// Returns whether the connection, and with it the transaction, is lost.
+    /// Returns whether the connection was lost, and with it the transaction.
     fn is_lost(&self) -> bool;
-    /// Returns the ID of the node that owns the connection, or 0 before the node joined.
+    /// Returns the ID of the node that owns the connection, or 0 if the node has not joined yet.
     fn node(&self) -> i64;
 }
 
-/// Number of rows of a long result fetched at a time.
+/// Number of rows that are fetched at a time from a long result.
 const PORTAL_ROWS: i32 = 50;
 
 struct PostgresTransaction<'a> {
@@ -78,7 +78,7 @@ impl<'a> PostgresTransaction<'a> {
         Self { transaction: RefCell::new(transaction), prepared: kept, lost: Cell::new(false), scope: part }
     }
 
-    /// Records that the transaction is lost, if the error says so.
+    /// Converts an error. If the error means that the connection was lost, also records the transaction as lost.
     fn note_loss<V>(&self, answer: Result<V, postgres::Error>) -> Result<V, TransactionError> {
         answer.map_err(|error| {
             self.lost.set(self.lost.get() || error.code().is_none() && error.is_closed());
@@ -154,8 +154,8 @@ impl PostgresSession for PostgresTransaction<'_> {
     }
 }
 
-/// Translates a statement to PostgreSQL: parameters become `$1`, `INDEXED BY` is removed, and conflict keys of a
-/// repository's table start with the repository.
+/// Translates a statement from SQLite to PostgreSQL: parameters become `$1`, `INDEXED BY` is removed, and the conflict
+/// keys of a repository's table start with the repository.
 fn translate_sql(sql: &str, of_repository: bool) -> String {
     let mut words = String::with_capacity(sql.len() + 16);
     let mut rest = sql;
@@ -168,7 +168,7 @@ fn translate_sql(sql: &str, of_repository: bool) -> String {
     if of_repository { words.replace("ON CONFLICT (", "ON CONFLICT (repo, ") } else { words }
 }
 
-/// Rows of a complete result.
+/// All rows of a completed query.
 pub(super) struct PostgresRows {
     rows: std::vec::IntoIter<postgres::Row>,
     row: Option<postgres::Row>,
@@ -192,7 +192,7 @@ fn postgres_arguments<'a>(
     values.iter().map(arg).collect()
 }
 
-/// A parameter that converts to the type PostgreSQL expects.
+/// A parameter that is converted to the type that PostgreSQL expects.
 #[derive(Debug)]
 struct PostgresArgument<'a>(ValueRef<'a>);
 
@@ -219,12 +219,12 @@ impl ToSql for PostgresArgument<'_> {
     to_sql_checked!();
 }
 
-/// Replaces invalid UTF-8 and NUL, which PostgreSQL does not accept in text.
+/// Replaces invalid UTF-8 and NUL characters, which PostgreSQL does not accept in text.
 pub(super) fn postgres_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
 }
 
-/// Undecoded column.
+/// A column that has not been decoded yet: its type and its bytes.
 struct RawColumn<'a>(Type, Option<&'a [u8]>);
 
 impl<'a> FromSql<'a> for RawColumn<'a> {
@@ -241,7 +241,7 @@ impl<'a> FromSql<'a> for RawColumn<'a> {
     }
 }
 
-/// Returns a column as SQLite would return it.
+/// Returns the value of a column as SQLite would return it.
 pub(super) fn sqlite_value<C: ColumnIndex>(
     row: &postgres::Row,
     column: C,
@@ -260,13 +260,13 @@ pub(super) fn sqlite_value<C: ColumnIndex>(
     value.ok_or_else(|| TransactionError::Row(format!("a column of the type {of}, which none of ours has")))
 }
 
-/// Runs blocking client calls on a separate thread, since the client must not block inside the async runtime.
+/// Runs blocking client calls on a separate thread, because the client must not block inside the async runtime.
 pub(super) fn run_on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let done = thread::scope(|scope| scope.spawn(work).join());
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Tables of the whole server or of one repository.
+/// Scope of a transaction: either the server's own tables, or those of one repository.
 #[derive(Clone)]
 pub(super) struct PostgresScope {
     pool: Arc<ConnectionPool>,
@@ -286,8 +286,9 @@ impl PostgresScope {
         }
     }
 
-    /// Runs `work` in a transaction and commits it if `work` returns `true`. Transactions on one scope are serialized
-    /// across all nodes, so rows that a transaction has read stay valid until it ends, as in an SQLite file.
+    /// Runs `work` in a transaction, and commits the transaction if `work` returns `true`. Transactions on one scope
+    /// are serialized across all nodes. As in an SQLite file, rows that a transaction has read therefore stay valid
+    /// until it ends.
     pub(super) fn transact(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
@@ -312,7 +313,7 @@ impl PostgresScope {
         }
     }
 
-    /// Runs `work` on one snapshot, without a lock.
+    /// Runs `work` on one snapshot, without taking a lock.
     pub(super) fn snapshot<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -327,7 +328,7 @@ impl PostgresScope {
         work(&Transaction::Server(&PostgresTransaction::new(transaction, &link.prepared, self)))
     }
 
-    /// Prepends the repository setting to a statement.
+    /// Prepends to a statement the setting that selects the repository.
     fn with_repository(&self, sql: &str) -> String {
         match self.repo {
             Some(repo) => format!("SET LOCAL countersign.repo = '{repo}'; {sql}"),
@@ -336,10 +337,10 @@ impl PostgresScope {
     }
 }
 
-/// Prefix of our advisory lock IDs, to keep them apart from those of other programs.
+/// Prefix of our advisory lock IDs, which distinguishes them from the lock IDs of other programs.
 const LOCK_NAMESPACE: i64 = 0x4353_0000_0000_0000;
 
-/// Returns the transaction ID from the last result of the query.
+/// Returns the transaction ID from the last row of the query's results.
 fn transaction_number(messages: &[SimpleQueryMessage]) -> Option<String> {
     let row = |message: &SimpleQueryMessage| match message {
         SimpleQueryMessage::Row(row) => row.get(1).map(str::to_owned),
@@ -348,7 +349,7 @@ fn transaction_number(messages: &[SimpleQueryMessage]) -> Option<String> {
     messages.iter().rev().find_map(row)
 }
 
-/// A connection, its prepared statements, and the start of its idle time.
+/// A connection with its prepared statements and the time since which it is idle.
 struct PostgresConnection {
     client: postgres::Client,
     prepared: PreparedStatements,
@@ -356,8 +357,8 @@ struct PostgresConnection {
 }
 
 impl PostgresConnection {
-    /// Returns whether the connection still works. Otherwise a broken idle connection would be noticed only when the
-    /// next statement fails.
+    /// Returns whether the connection still works. Without this check, a broken idle connection would be noticed only
+    /// when the next statement fails.
     fn is_alive(&mut self) -> bool {
         !self.client.is_closed()
             && (self.idle_since.elapsed() < VALIDATE_AFTER || self.client.is_valid(SILENCE_TIMEOUT).is_ok())
@@ -368,7 +369,7 @@ impl PostgresConnection {
 pub(super) struct ConnectionPool {
     config: postgres::Config,
     tls: rustls::ClientConfig,
-    /// ID of this process's node.
+    /// ID of the node that this process represents.
     pub(super) node: OnceLock<i64>,
     idle: Mutex<IdleConnections>,
     returned: Condvar,
@@ -380,10 +381,10 @@ struct IdleConnections {
     in_use: usize,
 }
 
-/// Our schema, separate from everything else in the database.
+/// Name of our schema, which separates our tables from everything else in the database.
 const SCHEMA: &str = "countersign";
 
-/// Connection settings. The timeouts keep a stalled process from blocking others for long.
+/// Options of each connection. Their timeouts prevent a stalled process from blocking other processes for long.
 const OPTIONS: &str = "-c search_path=countersign -c idle_in_transaction_session_timeout=10s -c lock_timeout=30s \
     -c statement_timeout=60s -c client_min_messages=warning";
 
@@ -393,22 +394,22 @@ const MIGRATIONS: &[&str] =
 /// Schema version of the PostgreSQL tables that this binary uses.
 pub(super) const POSTGRES_SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
-/// Timeout for connecting to the server; `SILENCE_TIMEOUT` limits how long a connection may be silent.
+/// Timeout for connecting to the server. `SILENCE_TIMEOUT` is the maximum time that a connection may be silent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Idle time after which we validate a connection before use.
+/// Idle time after which a connection is validated before it is used.
 const VALIDATE_AFTER: Duration = Duration::from_millis(500);
 
-/// Interval at which a listener checks whether to stop.
+/// Interval at which a listener checks whether it should stop.
 const LISTEN_POLL: Duration = Duration::from_secs(2);
 
-/// Maximum pooled connections, not counting the listening one.
+/// Maximum number of pooled connections, not counting the listener's connection.
 const MAX_POOLED_CONNECTIONS: usize = 12;
 pub(super) const MAX_CONNECTIONS: i64 = MAX_POOLED_CONNECTIONS as i64 + 1;
 
 impl ConnectionPool {
-    /// Creates a pool for this address, without connecting.
+    /// Creates a pool for this address. Does not connect yet.
     pub(super) fn new(address: &str) -> Result<Self, StoreError> {
         let mend = postgres_hint(None);
         let refused = |said: String| StoreError::Server { place: "its address".into(), said, mend };
@@ -452,7 +453,7 @@ impl ConnectionPool {
         Ok(self.config.connect(MakeRustlsConnect::new(self.tls.clone()))?)
     }
 
-    /// Creates the tables or migrates them to this version.
+    /// Creates the tables, or migrates them to the schema version of this binary.
     pub(super) fn migrate(&self) -> Result<(), StoreError> {
         let at = |fault: TransactionError| fault.with_path(Path::new("its tables"));
         let mut client = self.connect().map_err(at)?;
@@ -489,8 +490,8 @@ impl ConnectionPool {
         })
     }
 
-    /// Listens on this channel until `receive` returns `false`. Also calls `receive` with `None` before each wait for a
-    /// notification.
+    /// Listens on this channel and passes each notification to `receive`, until `receive` returns `false`. Also calls
+    /// `receive` with `None` before each wait for a notification.
     pub(super) fn listen(
         &self,
         channel: &str,
@@ -513,7 +514,8 @@ impl ConnectionPool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes an idle connection. Otherwise opens one, or waits for one if the pool is at its maximum.
+    /// Takes an idle connection. If the pool has none, opens a new connection; if the maximum is in use, waits for one
+    /// to be returned.
     fn take_connection(&self) -> PooledConnection<'_> {
         let mut idle = self.lock();
         while idle.in_use >= MAX_POOLED_CONNECTIONS {
@@ -533,8 +535,8 @@ impl ConnectionPool {
 }
 
 impl ConnectionPool {
-    /// Returns `Some(true)` if a transaction whose connection was lost has been committed. Returns `None` if it was not
-    /// committed, or if the server cannot tell.
+    /// Finds out whether a transaction was committed although its connection was lost. Returns `Some(true)` if so.
+    /// Returns `None` if the transaction was not committed, or if the server cannot tell.
     fn commit_outcome(&self, number: Option<String>) -> Option<bool> {
         let number = number?;
         for _ in 0..OUTCOME_TRIES {
@@ -557,7 +559,8 @@ impl ConnectionPool {
     }
 }
 
-/// Maximum queries for a transaction's outcome, `OUTCOME_WAIT` apart, because a failover takes seconds.
+/// Maximum number of queries for the outcome of a transaction. `OUTCOME_WAIT` is the pause between two queries. Many
+/// are needed because a failover takes seconds.
 const OUTCOME_TRIES: u32 = 40;
 const OUTCOME_WAIT: Duration = Duration::from_millis(250);
 
@@ -578,7 +581,8 @@ impl PooledConnection<'_> {
 }
 
 impl Drop for ConnectionPool {
-    /// Closes the connections on a separate thread, because closing blocks and not every thread may block.
+    /// Closes the connections on a separate thread, because closing blocks and the current thread may not be allowed to
+    /// block.
     fn drop(&mut self) {
         let links = std::mem::take(&mut self.lock().connections);
         if !links.is_empty() {

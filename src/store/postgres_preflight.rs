@@ -1,4 +1,4 @@
-//! Preflight check of a PostgreSQL server. Reads only.
+//! Preflight check of a PostgreSQL server. It only reads.
 
 use std::{path::Path, time::Duration};
 
@@ -12,26 +12,26 @@ use super::{
 };
 use crate::clock::SharedClock;
 
-/// State of a PostgreSQL server.
+/// State of a PostgreSQL server, as found by the preflight check.
 #[derive(Debug, Clone)]
 pub struct PostgresPreflight {
-    /// Version as the server reports it.
+    /// Version number as the server reports it.
     pub version: String,
-    /// Schema version of our tables, or `None` if they do not exist.
+    /// Schema version of our tables, or `None` if the tables do not exist.
     pub schema: Option<u32>,
-    /// Number of further connections the server accepts from this role.
+    /// Number of further connections that the server would accept from this role.
     pub connections: i64,
-    /// Problems that prevent a node from using this server, each with a fix.
+    /// Problems that prevent a node from using this server, each with a suggested fix.
     pub problems: Vec<String>,
     /// Remarks about the server that do not prevent its use.
     pub notes: Vec<String>,
 }
 
-/// Minimum `server_version_num`.
+/// Minimum `server_version_num` that is supported.
 const MIN_SERVER_VERSION: i64 = 130_000;
 
-/// Query for all checks that do not need our tables. It only counts other connections, because most roles cannot see
-/// their details.
+/// SQL query for all checks that do not need our tables. It only counts other connections, because most roles cannot
+/// see details of them.
 const PREFLIGHT_QUERY: &str = "SELECT current_setting('server_version'), current_setting('server_version_num')::bigint,
     current_setting('server_encoding'), EXISTS (SELECT 1 FROM pg_collation WHERE collprovider = 'i'),
     pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean,
@@ -44,7 +44,7 @@ const PREFLIGHT_QUERY: &str = "SELECT current_setting('server_version'), current
         (SELECT rolconnlimit - (SELECT COUNT(*) FROM pg_stat_activity WHERE usename = current_user) FROM pg_roles
             WHERE rolname = current_user AND rolconnlimit >= 0)) + 1";
 
-/// Checks the server that nodes would join.
+/// Checks the PostgreSQL server that nodes would join.
 pub fn check_postgres(server: &PostgresServer, clock: &SharedClock) -> Result<PostgresPreflight, StoreError> {
     run_on_own_thread(|| check_postgres_blocking(server, clock))
 }

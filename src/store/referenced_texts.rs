@@ -1,4 +1,4 @@
-//! Finds the documents that rows of runs reference. Every hash in a row is treated as a reference.
+//! Finds the documents that rows of runs reference. Every hash in a row counts as a reference.
 
 use crate::store::sql::Transaction;
 
@@ -7,7 +7,7 @@ use super::{
     error::TransactionError,
 };
 
-/// Queries for all values that may reference a document, each with its run.
+/// SQL queries for all values that may reference a document, each with the run of the value.
 pub(super) const REFERENCE_QUERIES: [&str; 16] = [
     "SELECT seq AS run, state AS value FROM run",
     "SELECT seq AS run, request AS value FROM run",
@@ -27,8 +27,8 @@ pub(super) const REFERENCE_QUERIES: [&str; 16] = [
     "SELECT run, body AS value FROM remark",
 ];
 
-/// Queries for the references that a run keeps long after its end: verdicts, approvals, pushed changes, artifacts, and
-/// the state that a retry would need.
+/// SQL queries for the references that a run keeps long after its end: verdicts, approvals, pushed changes, artifacts,
+/// and the state that a retry would need.
 pub(super) const LASTING_REFERENCE_QUERIES: [&str; 6] = [
     "SELECT run, document AS value FROM verdict WHERE document IS NOT NULL",
     "SELECT run, document AS value FROM approval WHERE document IS NOT NULL",
@@ -38,7 +38,8 @@ pub(super) const LASTING_REFERENCE_QUERIES: [&str; 6] = [
     "SELECT seq AS run, state AS value FROM run WHERE status = 'failed'",
 ];
 
-/// Calls `each` with every referenced document's hash and its run. With `of`, reads only rows of these runs.
+/// Calls `each` with the hash of every referenced document and the run that references it. If `of` is set, reads only
+/// rows of these runs.
 pub(super) fn for_each_reference(
     tx: &Transaction<'_>,
     sources: &[&str],

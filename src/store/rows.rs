@@ -1,4 +1,4 @@
-//! Stored data of a run as plain types, shared with all other modules. Only the store knows how rows are stored.
+//! Stored data of a run as plain types, which all modules share. Only the store knows the format of the stored rows.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::types::{
     Timestamp, UserId, Verb, Verdict, WorkerPool,
 };
 
-/// Trigger of a run, fixed for its whole life.
+/// Trigger of a run. It never changes during the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTrigger {
     pub command: String,
@@ -19,105 +19,106 @@ pub struct RunTrigger {
     pub installation: InstallationId,
     pub issue: IssueNo,
     pub actor: Actor,
-    /// Role of the actor at the time of the command.
+    /// Role that the actor had when the command was given.
     pub role: Role,
     pub cause: Cause,
-    /// GitHub's time of the comment or label.
+    /// Time of the comment or label, according to GitHub.
     pub at: Timestamp,
-    /// Comment with the command, if it came from a comment.
+    /// ID of the comment that contains the command, if the command came from a comment.
     pub comment: Option<CommentId>,
-    /// Free-text request that a routing run started this run for.
+    /// Free-text request for which a routing run started this run; `None` if no routing run was involved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RoutedRequest>,
 }
 
-/// Free-text request, as the routing run read it before it started this run.
+/// A free-text request, as read by the routing run that then started the current run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoutedRequest {
     /// Text of the request, in the form that its skill prescribes. Untrusted input.
     pub text: String,
-    /// Name of the brief skill.
+    /// Name of the skill whose brief the request uses.
     pub skill: String,
-    /// Confidence in thousandths.
+    /// Confidence of the routing decision in thousandths.
     pub confidence: u16,
-    /// Default worker pool of the skill.
+    /// Default worker pool of the skill, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<WorkerPool>,
 }
 
-/// Routing decision for a free-text request. The newest row per key serves as the repository's cache.
+/// Routing decision for a free-text request. The newest row for each key is used as the repository's cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteRow {
-    /// Hash of everything the model saw: request, issue, skills, model and prompt version.
+    /// Hash of everything that the model saw: request, issue, skills, model and prompt version.
     pub key: Hash,
     pub by: UserId,
     pub comment: Option<CommentId>,
-    /// First words of the request.
+    /// The first words of the request.
     pub snippet: String,
-    /// Hash of the stored full text.
+    /// Hash of the stored full text of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Hash>,
-    /// Decision as JSON, in the format that `documents` defines.
+    /// The decision as JSON, in the format that `documents` defines.
     pub decision: serde_json::Value,
-    /// Resulting action: `begin`, `probably`, `offer`, `answer`, `decline`.
+    /// Action that resulted from the decision: `begin`, `probably`, `offer`, `answer` or `decline`.
     pub lead: String,
-    /// Workflow of the skill.
+    /// Workflow of the chosen skill.
     pub workflow: Option<String>,
-    /// Number of model calls. The next fields are their total cost (billed, or by list price) and their duration.
+    /// Number of model calls. The following two fields are the total cost of these calls (billed, or by list price) and
+    /// their total duration.
     pub calls: u32,
     pub cost_microusd: u64,
-    /// Cost of the most expensive call.
+    /// Cost of the most expensive call, in micro-dollars.
     #[serde(default)]
     pub dearest_microusd: u64,
     pub elapsed_ms: u64,
     pub model: Option<String>,
-    /// Reason why no model's response could be used.
+    /// Reason why the response of no model could be used; `None` if a response was used.
     pub fell_back: Option<String>,
 }
 
-/// Routing decision and its consequences.
+/// A routing decision and its consequences.
 #[derive(Debug, Clone)]
 pub struct PastRoute {
     pub run: RunId,
     pub issue: IssueNo,
     pub at: Timestamp,
     pub route: RouteRow,
-    /// Run that the decision started.
+    /// Run that was started because of the decision; `None` if no run was started.
     pub started_run: Option<RunId>,
-    /// Whether a person overruled the decision within a day: stopped the started run, or started another workflow
-    /// before that run was done.
+    /// Whether a person overruled the decision within a day: the person stopped the started run, or started another
+    /// workflow before that run was done.
     pub changed: bool,
 }
 
-/// Gate as a workflow defines it.
+/// Definition of a gate by a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateSpec {
     /// Stage name that people may add to `/approve`, for example `lld`.
     pub stage: String,
     /// Hash of everything that an approval of this gate covers.
     pub subject: Hash,
-    /// Allowed verbs, each with the people who may use it.
+    /// Verbs that are allowed at the gate, each with the people who may use it.
     pub verbs: Vec<(Verb, AllowedResponders)>,
-    /// Time since which the unchanged subject is visible, by GitHub's clock.
+    /// Time, by GitHub's clock, since which the subject has been visible without changes.
     pub shown_at: Timestamp,
-    /// People whose approvals are accepted, and the number of approvals needed.
+    /// Approval rule of the gate: the people whose approvals are accepted, and the number of approvals needed.
     #[serde(flatten)]
     pub approvers: Approvers,
-    /// Time to rerun the step if nobody answers.
+    /// Time at which the step is run again if nobody answers.
     pub expires: Option<Timestamp>,
-    /// Options to choose from; an approval names one of them.
+    /// Options to choose from. An approval must name one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
 }
 
-/// People who may give an answer: everyone with at least the role, plus the listed people.
+/// People who may give an answer: everyone who has at least the required role, and everyone who is listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AllowedResponders {
     Role(Role),
     Either {
         people: Vec<UserId>,
-        /// `None` allows only the listed people.
+        /// Minimum role. `None` allows only the listed people.
         role: Option<Role>,
     },
 }
@@ -131,7 +132,7 @@ impl AllowedResponders {
         self.names_person(person) || role.is_some_and(|role| has >= role)
     }
 
-    /// Returns whether this person is listed and so may answer regardless of role.
+    /// Returns whether this person is listed, and may therefore answer regardless of their role.
     pub fn names_person(&self, person: UserId) -> bool {
         matches!(self, Self::Either { people, .. } if people.contains(&person))
     }
@@ -152,45 +153,45 @@ impl fmt::Display for AllowedResponders {
     }
 }
 
-/// Answer of a person to a gate.
+/// Answer that a person gave to a gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateAnswer {
     pub cause: Cause,
     pub verb: Verb,
     pub stage: Option<String>,
-    /// Prefix of a hash, as typed.
+    /// Prefix of the subject's hash, as the person typed it.
     pub hash: Option<String>,
-    /// Option that the approval names, if any.
+    /// Option that the approval names; `None` if it names no option.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way: Option<String>,
     pub text: String,
     pub by: Actor,
-    /// Role of `by` at the time of the answer.
+    /// Role that `by` had when answering.
     pub role: Role,
-    /// GitHub's time of the comment.
+    /// Time of the comment, according to GitHub.
     pub at: Timestamp,
     pub url: Option<String>,
-    /// Reviewed commit, if the answer is a review of the pull request.
+    /// Commit that was reviewed, if the answer is a review of the pull request.
     pub commit: Option<Oid>,
-    /// ID of the review, if it has line comments.
+    /// ID of the review, if the answer is a review with line comments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<u64>,
 }
 
-/// Visit of a run with its calls and times.
+/// Visit of a run, with its calls and times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisitSpan {
     pub entered_at: Timestamp,
     pub left_at: Option<Timestamp>,
-    /// Type of the visit's end: `go`, `done`, `halt` or `ended`.
+    /// Reason why the visit ended: `go`, `done`, `halt` or `ended`.
     pub how: Option<String>,
-    /// Time of the retry, if an earlier visit ended the run and the run was retried before this visit.
+    /// Time of the retry, if the run had ended and was retried before this visit.
     pub retried_at: Option<Timestamp>,
-    /// Whether a retry ended the previous visit while the run was waiting.
+    /// Whether the previous visit ended because a person retried the run while it was waiting.
     pub after_retry: bool,
-    /// Calls, each with its key and start time.
+    /// Calls made during the visit, each with its key and start time.
     pub calls: Vec<(String, Timestamp, CallRow)>,
-    /// Journal entries that are not calls, each with key, start and completion.
+    /// Journal entries other than calls, each with its key, start time and completion time.
     pub entries: Vec<(String, Timestamp, Option<Timestamp>)>,
 }
 
@@ -201,14 +202,14 @@ pub struct RunCompletion {
     pub url: Option<String>,
 }
 
-/// Status of a run. Whether a worker has claimed the run is not part of it.
+/// Status of a run. It does not tell whether a worker has claimed the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunStatus {
     Ready,
     Asking,
     Waiting,
-    /// The engine has decided to end the run, but has not informed people yet.
+    /// The engine has decided to end the run but has not yet informed people.
     Halting,
     Done,
     Failed,
@@ -216,30 +217,30 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// Returns whether this run may still take a step.
+    /// Returns whether a run with this status may still execute a step.
     pub fn is_live(self) -> bool {
         !matches!(self, Self::Done | Self::Failed | Self::Stopped)
     }
 }
 
-/// Gate of a run; a run has at most one open gate.
+/// Gate of a run. A run has at most one open gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateRow {
     pub id: u64,
     pub run: RunId,
     pub spec: GateSpec,
-    /// Number of answers accepted at this gate so far.
+    /// Number of answers that were accepted at this gate so far.
     pub answers: u32,
-    /// Newest remark about an edit of the gate's comment.
+    /// Newest remark about an edit of the gate's comment, if the comment was edited.
     pub comment_edit: Option<RunRemark>,
 }
 
-/// Accepted answer and the subject it was about.
+/// Accepted answer, with the subject that it was about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerRow {
     pub id: u64,
     pub gate: u64,
-    /// Subject of the gate when the answer was accepted.
+    /// Subject of the gate at the time when the answer was accepted.
     pub subject: Hash,
     pub answer: GateAnswer,
 }
@@ -250,54 +251,55 @@ pub struct AnswerRow {
 pub enum RemarkKind {
     Dismiss,
     MustFix,
-    /// Somebody edited a gate comment; `finding` is the number of the visit that wrote it.
+    /// Somebody edited a gate comment. `finding` is the number of the visit that posted the comment.
     #[serde(rename = "touched")]
     CommentEdited,
     /// Another run changes files that this run also changes.
     Overlaps,
-    /// The pushed branch or its pull request changed, so the run must check it.
+    /// The pushed branch or its pull request changed, so the run must check them.
     #[serde(rename = "look")]
     CheckPushed,
-    /// A person reviewed the pushed changes; `finding` is the review's ID.
+    /// A person reviewed the pushed changes. `finding` is the ID of the review.
     Reviewed,
-    /// The settings name another reviewer; `text` is that reviewer.
+    /// The settings now name a different reviewer, which is in `text`.
     Reviewer,
 }
 
 impl RemarkKind {
-    /// Stored name of [`Self::CommentEdited`].
+    /// Name under which [`Self::CommentEdited`] is stored.
     pub(super) const COMMENT_EDITED: &str = "touched";
 }
 
-/// Message to a live run: a person's reply to a finding, an edit of its gate's comment, or news from another run. A
-/// remark is data and starts nothing; the run's next step reads it.
+/// Message to a live run: a person's reply to a finding, an edit of the gate's comment, or news from another run. A
+/// remark is untrusted data and triggers nothing by itself; the run's next step reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRemark {
     pub cause: Cause,
     #[serde(rename = "verb")]
     pub kind: RemarkKind,
-    /// Finding it is about, such as `F3`. For an edit of a gate's comment, the visit that wrote the comment.
+    /// ID of the finding that the remark is about, such as `F3`. If the remark is about an edited gate comment, the
+    /// number of the visit that posted the comment.
     pub finding: String,
     pub text: String,
     pub by: Actor,
-    /// Role of `by` at the time of the remark.
+    /// Role that `by` had when the remark was made.
     pub role: Role,
-    /// GitHub's time of the comment.
+    /// Time of the comment, according to GitHub.
     pub at: Timestamp,
 }
 
 impl RunRemark {
-    /// Maximum delay before a waiting run reads [`RemarkKind::CheckPushed`].
+    /// Maximum delay before a waiting run reads a [`RemarkKind::CheckPushed`] remark.
     pub const CHECK_PUSHED_WITHIN: Duration = Duration::from_secs(20);
 
-    /// Returns the maximum delay before an asking run reads this remark. The delay lets the run handle frequent events
-    /// together.
+    /// Returns the maximum delay before a run that waits for an answer reads this remark. The delay lets the run handle
+    /// several frequent events together.
     pub fn read_within(&self) -> Duration {
         if self.kind == RemarkKind::CheckPushed { Self::CHECK_PUSHED_WITHIN } else { Duration::ZERO }
     }
 }
 
-/// Request to end runs.
+/// A person's request to end runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRow {
     pub cause: Cause,
@@ -306,7 +308,7 @@ pub struct CancelRow {
     pub at: Timestamp,
 }
 
-/// Run to create.
+/// Data of a run to create.
 #[derive(Debug, Clone)]
 pub struct NewRun {
     pub workflow: String,
@@ -316,63 +318,64 @@ pub struct NewRun {
     pub state: Vec<u8>,
 }
 
-/// Current state of a run.
+/// The current state of a run.
 #[derive(Debug, Clone)]
 pub struct RunRow {
     pub id: RunId,
     pub workflow: String,
-    /// Version of the workflow when the run started.
+    /// Version that the workflow had when the run started.
     pub version: u32,
     pub trigger: RunTrigger,
     pub status: RunStatus,
-    /// Step in its serde form.
+    /// Serde name of the current step.
     pub step: String,
     pub state: Vec<u8>,
-    /// Number of this checkpoint in the run's trail, from 1.
+    /// Number of the current checkpoint in the run's trail, starting at 1.
     pub visit: u64,
-    /// Transitions since a person last acted.
+    /// Number of transitions since a person last acted.
     pub moves: u32,
-    /// Failed attempts at this visit.
+    /// Number of failed attempts at the current visit.
     pub attempts: u32,
     pub due: Option<Timestamp>,
-    /// Whether a worker on this or another node has claimed it.
+    /// Whether a worker has claimed the run, on this node or on another node.
     pub taken: bool,
-    /// Whether this process ignores the run because it could not read it.
+    /// Whether the current process skips the run because it could not read the run.
     pub parked: bool,
-    /// Reason why the engine ends the run, as the engine's JSON.
+    /// Reason why the engine is ending the run, as JSON of the engine.
     pub halt: Option<String>,
-    /// Reason why the run waits or ended, for people.
+    /// Reason why the run waits or ended, in a form that is shown to people.
     pub why: Option<String>,
     pub outcome: Option<RunCompletion>,
-    /// GitHub API calls so far.
+    /// Number of GitHub API calls that the run has made so far.
     pub calls: GitHubCallCount,
     pub cancel: Option<CancelRow>,
-    /// Open gate.
+    /// The open gate, if the run has one.
     pub gate: Option<GateRow>,
-    /// Oldest answer at the open gate that no step has received yet.
+    /// Oldest answer at the open gate that was not passed to a step yet.
     pub answer: Option<AnswerRow>,
-    /// Number of remarks that a step may read: the remarks recorded before the last save.
+    /// Number of remarks that a step may read. These are the remarks that were recorded before the last save.
     pub remarks: u64,
     pub started_at: Timestamp,
     pub updated_at: Timestamp,
 }
 
-/// Right to take one step of one run, for one save. The store refuses a write if the run has a newer lease.
+/// Right to execute one step of a run and to save its result once. The store refuses a write if the run has a newer
+/// lease.
 #[derive(Debug, Clone)]
 pub struct RunLease {
     pub run: RunRow,
-    /// Lease number of the run at the claim; it grows with every save.
+    /// Lease number of the run when it was claimed. Every save increases the run's lease number.
     pub number: u64,
-    /// Boot, or node, that claimed it.
+    /// Number of the boot, or ID of the node, that claimed the run.
     pub epoch: i64,
-    /// Number of this claim within the boot.
+    /// Number of this claim within the current boot.
     pub claim: u64,
     pub pending_writes: Arc<PendingWrites>,
 }
 
 impl RunLease {
-    /// Returns when the run is due again if the step left the run unchanged and still waiting for the same event. The
-    /// caller then skips the save, since a run may wait for weeks and wake every minute.
+    /// Returns the time at which the run is due again, if the step left the run unchanged and waiting for the same
+    /// event. In that case the caller skips the save, because a run may wait for weeks and wake every minute.
     pub(crate) fn unchanged_wait(&self, left: &Checkpoint) -> Option<Timestamp> {
         let Checkpoint::Wait { state, until, why } = left else { return None };
         let run = &self.run;
@@ -387,9 +390,9 @@ impl RunLease {
 #[derive(Debug, Clone)]
 pub enum StartDecision<R = RunRow> {
     New(RunId),
-    /// The issue has a live run of this workflow already.
+    /// The issue already has a live run of this workflow.
     AlreadyLive(Box<R>),
-    /// The same cause has already started this run.
+    /// The same cause already started this run.
     Duplicate(RunId),
 }
 
@@ -398,51 +401,52 @@ pub enum StartDecision<R = RunRow> {
 pub enum AnswerReceipt {
     Accepted,
     Duplicate,
-    /// The gate has closed or changed its subject since the person saw it.
+    /// The gate was closed, or its subject changed, after the person saw it.
     Changed,
 }
 
-/// State of a journal entry at lookup.
+/// State of a journal entry when it is looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JournalLookup {
-    /// The caller may begin. `interrupted`: an earlier attempt began and did not finish.
+    /// The caller may begin the work. `interrupted` is set if an earlier attempt began the work and did not finish it.
     Begun {
         interrupted: bool,
     },
     Done(Vec<u8>),
 }
 
-/// Result of a step, saved in one transaction together with its effect on gate and trail.
+/// Result of a step. It is saved in one transaction, together with its effect on gate and trail.
 #[derive(Debug, Clone)]
 pub enum Checkpoint {
-    /// Continue with the next visit; the gate closes and the answer is consumed.
+    /// The run continues with the next visit. The gate is closed and the answer is consumed.
     Go { step: String, state: Vec<u8>, moves: u32 },
-    /// Wait for a person in the same visit; if the step received an answer, it is stored as refused.
+    /// The run waits for a person within the same visit. If the step received an answer, the answer is stored as
+    /// refused.
     Ask { state: Vec<u8>, gate: GateSpec },
-    /// Run the same visit again at `until`; gate and answer stay unchanged. A wait that changes nothing else is not
-    /// saved, so the next boot may run the visit earlier.
+    /// The same visit is run again at `until`; gate and answer stay unchanged. A wait that changes nothing else is not
+    /// saved, so the visit may be run earlier after a restart.
     Wait { state: Vec<u8>, until: Timestamp, why: String },
-    /// Complete the run. The follow-up run starts in the same transaction, unless this run was cancelled or the issue
-    /// has a live run of that workflow.
+    /// The run is completed. The follow-up run is started in the same transaction, unless the current run was cancelled
+    /// or the issue already has a live run of the follow-up's workflow.
     Done { state: Vec<u8>, outcome: RunCompletion, then: Option<Box<NewRun>> },
-    /// End the run, after one more visit that informs people.
+    /// The run ends after one more visit, which informs people.
     Halt { halt: String, why: String },
-    /// End the run; people were informed, or could not be.
+    /// The run ends immediately, because people were informed or could not be informed.
     Ended { status: RunStatus, why: String },
-    /// Run the same visit again at `due`; only the journal of this attempt is kept.
+    /// The same visit is run again at `due`. Only the journal of the current attempt is kept.
     Retry { attempts: u32, due: Timestamp, why: String },
-    /// Skip the run in this process, which cannot read it; the next process may.
+    /// The run is skipped in the current process, which cannot read it. A later process may be able to read it.
     Park { why: String },
 }
 
-/// Scope of a pause.
+/// The runs to which a pause applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PauseScope {
     Server,
     Repo(RepoId),
 }
 
-/// Active pause. While it lasts, no step in its scope starts. A pause survives restarts.
+/// An active pause. While it lasts, no step within its scope starts. A pause survives restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivePause {
     pub scope: PauseScope,
@@ -452,12 +456,12 @@ pub struct ActivePause {
 }
 
 impl ActivePause {
-    /// Returns when the pause of a repository began, or `None` if it is not paused.
+    /// Returns the time at which the pause of a repository began, or `None` if the repository is not paused.
     pub fn since(pauses: &[Self], repo: RepoId) -> Option<Timestamp> {
         Self::for_repository(pauses, repo).map(|pause| pause.at)
     }
 
-    /// Returns the earliest pause that covers a repository.
+    /// Returns the earliest pause that applies to a repository.
     pub fn for_repository(pauses: &[Self], repo: RepoId) -> Option<&Self> {
         let holds = |pause: &&Self| [PauseScope::Server, PauseScope::Repo(repo)].contains(&pause.scope);
         pauses.iter().filter(holds).min_by_key(|pause| pause.at)
@@ -468,23 +472,24 @@ impl ActivePause {
 #[derive(Debug, Clone)]
 pub enum RetryDecision<R = RunRow> {
     Resumed,
-    /// The same cause has already retried this run.
+    /// The same cause has already been used to retry this run.
     Duplicate,
     NoRun,
-    /// The run has not failed and is not parked. If it waits, it waits only for a person's answer.
+    /// The run can't be retried, because it neither failed nor is parked. If it is waiting, it waits only for a
+    /// person's answer.
     NotFailed(Box<R>),
-    /// Another run of its workflow is live on its issue.
+    /// Another run of the same workflow is live on the same issue.
     OtherRunLive(Box<R>),
 }
 
 impl Checkpoint {
-    /// Returns whether this checkpoint stores a new workflow state.
+    /// Returns whether this checkpoint contains a new workflow state to store.
     pub(super) fn has_state(&self) -> bool {
         matches!(self, Self::Go { .. } | Self::Ask { .. } | Self::Wait { .. } | Self::Done { .. })
     }
 }
 
-/// Filter of a run list.
+/// Filter that selects runs for a list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RunFilter {
     pub repo: Option<RepoId>,
@@ -496,39 +501,39 @@ pub struct RunFilter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallStatus {
-    /// Written before the call; the cost is reserved.
+    /// The cost has been reserved. This is written before the call is made.
     Reserved,
     Done,
     Failed,
-    /// Started, but its outcome is unknown: it may have been billed.
+    /// The call was started but its outcome is unknown, so it may have been billed.
     Lost,
 }
 
-/// Omitted part of a prompt segment that did not fit.
+/// A part of a prompt segment that was omitted because it did not fit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OmittedSegment {
-    /// Name of the segment: `files`, `issue` …
+    /// Name of the prompt segment, such as `files` or `issue`.
     pub what: String,
-    /// Number of omitted files or lines.
+    /// Number of files or lines that were omitted.
     pub pieces: usize,
     pub bytes: usize,
 }
 
-/// One model call in the cost ledger.
+/// A model call in the cost ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRow {
     pub role: String,
     pub provider: String,
-    /// Requested model.
+    /// Name of the model that was requested.
     pub asked: String,
-    /// Model that the response names.
+    /// Name of the model according to the response.
     pub served: Option<String>,
-    /// Entry of `[models.successors]` that allows the model that responded.
+    /// Entry of `[models.successors]` that allows the responding model in place of the requested model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_by: Option<String>,
     pub family: Option<Family>,
     pub prompt: Hash,
-    /// Segments that did not fit the prompt. Older rows lack this field.
+    /// Segments that did not fully fit into the prompt. Rows from older versions lack this field.
     #[serde(default)]
     pub cut: Vec<OmittedSegment>,
     pub status: CallStatus,
@@ -537,26 +542,28 @@ pub struct CallRow {
     pub cache_read: u64,
     pub cache_written: u64,
     pub cost_microusd: Option<u64>,
-    /// Whether the cost was billed rather than estimated by list price.
+    /// Whether the cost is what was billed, not an estimate from the list price.
     pub billed: bool,
-    /// Amount reserved for the call in micro-dollars: the maximum that may be billed. `None` once the cost is known,
-    /// and for unbilled calls.
+    /// Amount reserved for the call in micro-dollars, which is the maximum that may be billed. `None` if the cost is
+    /// known, and for calls that are not billed.
     #[serde(default)]
     pub held_microusd: Option<u64>,
-    /// Likely part of `held_microusd`: the prompt and the received part of the response. Older rows lack it.
+    /// The part of `held_microusd` that is likely to be billed: the prompt and the received part of the response. Rows
+    /// from older versions lack this field.
     #[serde(default)]
     pub likely_microusd: Option<u64>,
-    /// Operator who settled the reserved amount from the bill.
+    /// Operator who settled the reserved amount according to the bill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<String>,
     pub elapsed_ms: u64,
     pub attempts: u32,
-    /// Kind of the failure. Older versions stored it as `RateLimited { reset: None }`; see [`Self::error_kind`].
+    /// Kind of the failure. Older versions stored this in the form `RateLimited { reset: None }`; see
+    /// [`Self::error_kind`].
     pub error: Option<String>,
 }
 
 impl CallRow {
-    /// Name of the failure's kind, such as `rate_limited`, whichever version stored it.
+    /// Returns the name of the failure's kind, such as `rate_limited`, whichever version stored it.
     pub fn error_kind(&self) -> Option<String> {
         let stored = self.error.as_deref()?;
         let kind = stored.split([' ', '{']).next().unwrap_or(stored);
@@ -570,19 +577,19 @@ impl CallRow {
         Some(name)
     }
 
-    /// Returns the amount that counts against daily and monthly caps: the billed cost and the whole reservation.
+    /// Returns the amount that counts against daily and monthly limits: the billed cost plus the whole reservation.
     pub fn shared_cap_amount(&self) -> MicroUsd {
         self.billed_cost().plus(MicroUsd(self.held_microusd.unwrap_or(0)))
     }
 
-    /// Returns the amount that counts against stage and run caps. After the call, only the likely part of the
-    /// reservation is included.
+    /// Returns the amount that counts against the limits of a stage or run. After the call has ended, only the likely
+    /// part of the reservation is included.
     pub fn run_cap_amount(&self) -> MicroUsd {
         self.billed_cost().plus(self.held_in_run())
     }
 
-    /// Removes the reservation after operator `by` checked the bill. `more` is the cost on the bill in addition to the
-    /// recorded cost.
+    /// Removes the reservation, after the operator `by` checked the bill. `more` is the billed cost beyond the cost
+    /// already recorded.
     pub fn settle(mut self, more: MicroUsd, by: String) -> Self {
         if more > MicroUsd(0) {
             (self.cost_microusd, self.billed) = (Some(self.billed_cost().plus(more).0), true);
@@ -593,7 +600,7 @@ impl CallRow {
         Self { held_microusd: None, likely_microusd: None, settled: Some(by), ..self }
     }
 
-    /// Marks a call that no longer runs and whose outcome is unknown.
+    /// Returns the row of a call that has ended with an unknown outcome, with its status set to `Lost`.
     pub fn mark_lost(self) -> Self {
         Self { status: CallStatus::Lost, ..self }
     }
@@ -609,7 +616,7 @@ impl CallRow {
     }
 }
 
-/// Row of the cost ledger with its run.
+/// A row of the cost ledger, with the run that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CostRow {
     pub run: RunId,
@@ -618,28 +625,28 @@ pub struct CostRow {
     pub workflow: String,
     pub issue: IssueNo,
     pub installation: InstallationId,
-    /// Time of the request.
+    /// Time at which the call was requested.
     pub at: Timestamp,
     pub call: CallRow,
 }
 
-/// Sums over calls. The amounts are of different kinds and must not be added up.
+/// Sums over several calls. The amounts are of different kinds and must not be added together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spending {
-    /// Number of calls.
+    /// Number of calls that were made.
     pub calls: u64,
     #[serde(rename = "billed_microusd")]
     pub billed: MicroUsd,
-    /// Amount reserved for running calls and calls of unknown cost.
+    /// Amount reserved for calls that are running and for calls of unknown cost.
     #[serde(rename = "held_microusd")]
     pub held: MicroUsd,
-    /// Part of `held` that counts against stage and run caps.
+    /// The part of `held` that counts against the limits of a stage or run.
     #[serde(rename = "held_in_run_microusd", default)]
     pub held_in_run: MicroUsd,
-    /// List price of calls that a subscription covers.
+    /// List price of calls that are covered by a subscription.
     #[serde(rename = "notional_microusd")]
     pub notional: MicroUsd,
-    /// Number of calls to models without a price.
+    /// Number of calls to models whose price is unknown.
     pub unpriced: u64,
 }
 
@@ -650,7 +657,7 @@ impl Spending {
         sum
     }
 
-    /// Returns one sum per value of `key`, in order of first appearance.
+    /// Returns a sum for each value of `key`, in the order in which the values first appear.
     pub fn grouped_by<K: PartialEq>(rows: &[CostRow], key: impl Fn(&CostRow) -> K) -> Vec<(K, Self)> {
         let mut sums: Vec<(K, Self)> = Vec::new();
         for row in rows {
@@ -688,7 +695,7 @@ impl Spending {
     }
 }
 
-/// Increase of a run's caps by a person.
+/// An increase of a run's limits by a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaiseRow {
     pub by: Actor,
@@ -697,30 +704,30 @@ pub struct RaiseRow {
     pub at: Timestamp,
 }
 
-/// Commit by this App on an issue's branch.
+/// A commit that this App made on an issue's branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitRow {
     pub branch: String,
-    /// Whether the branch did not exist before this commit.
+    /// Whether this commit created the branch.
     #[serde(default)]
     pub begins: bool,
-    /// Paths with the SHA-256 of their new content, or `None` for a removed file.
+    /// Paths of the changed files, each with the SHA-256 hash of the new content, or `None` if the file was removed.
     pub files: Vec<(String, Option<Hash>)>,
-    /// Commit ID. `None` if the row was written before the commit and the commit's completion was not recorded.
+    /// ID of the commit. `None` if the row was written before the commit and the commit's ID was never recorded.
     pub commit: Option<Oid>,
 }
 
-/// Section that one stage writes in a branch's pull request.
+/// A section that a stage writes in the pull request of a branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SectionRow {
     pub branch: String,
     pub stage: String,
-    /// Markdown as posted.
+    /// Markdown text of the section, as posted.
     pub text: String,
 }
 
 impl SectionRow {
-    /// Marks the start of a branch: earlier sections belong to an older branch of the same name.
+    /// Creates a row that marks the start of a branch. Earlier sections belong to an older branch with the same name.
     pub fn branch_start(branch: &str) -> Self {
         Self { branch: branch.to_owned(), stage: String::new(), text: String::new() }
     }
@@ -730,7 +737,7 @@ impl SectionRow {
     }
 }
 
-/// Verdict of a reviewer on exactly one document.
+/// Verdict of a reviewer on one particular version of a document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictRow {
     pub document: Hash,
@@ -745,39 +752,39 @@ pub struct VerdictRow {
     pub why: String,
 }
 
-/// Finding in its status after a round.
+/// A finding, with the status that it has after a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingRow {
-    /// `F1`, `F2` …
+    /// ID of the finding, such as `F1`.
     pub id: String,
     pub round: u32,
     pub severity: String,
     pub place: String,
     pub title: String,
     pub detail: String,
-    /// `open`, `fixed`, `dismissed` …
+    /// Status of the finding, such as `open`, `fixed` or `dismissed`.
     pub status: String,
     pub why: String,
 }
 
-/// Design from an earlier run.
+/// A design that an earlier run produced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastDesign {
     pub issue: IssueNo,
-    /// Last verdict on it.
+    /// Last verdict on the design.
     pub verdict: Verdict,
-    /// Whether a person approved it and it was published.
+    /// Whether a person approved the design and it was then published.
     pub approved: bool,
     pub text: String,
 }
 
-/// Finding of an earlier run in its final status.
+/// A finding of an earlier run, with its final status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastFinding {
-    /// Number of the run in this repository.
+    /// Number of the run within this repository.
     pub run: u64,
     pub issue: IssueNo,
-    /// Whether a person approved the final design and it was published.
+    /// Whether a person approved the final design and it was then published.
     pub approved: bool,
     pub finding: FindingRow,
 }
@@ -786,54 +793,54 @@ pub struct PastFinding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalKind {
-    /// A person agreed with the reviewer.
+    /// A person agreed with the reviewer's approval.
     Approve,
-    /// A maintainer overrode the verdict.
+    /// A maintainer overrode the reviewer's verdict.
     Override,
-    /// A person approved a document without a review.
+    /// A person approved a document that was not reviewed.
     Unreviewed,
-    /// The reviewer's APPROVED suffices under the policy.
+    /// The reviewer's APPROVED verdict was sufficient under the policy.
     Policy,
 }
 
-/// Acceptance of a document, bound to the gate subject that people saw or to the policy.
+/// Acceptance of a document. It refers to the gate subject that people saw, or to the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRow {
     pub document: Hash,
-    /// Subject of the gate, which covers the document.
+    /// Hash of the gate's subject, which includes the document.
     pub subject: Hash,
-    /// Answer of the approving person, or `None` if the policy required no approval by a person.
+    /// Answer of the person who approved, or `None` if the policy required no approval by a person.
     pub answer: Option<GateAnswer>,
     pub kind: ApprovalKind,
-    /// Other people who approved earlier at the same gate.
+    /// Other people who had approved earlier at the same gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<Actor>,
 }
 
-/// Origin of a text.
+/// Origin of a stored text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TextKind {
-    /// The issue as models see it.
+    /// The issue, in the form that models see.
     Issue,
     /// A document written by a model.
     Draft,
-    /// A document whose format code corrected.
+    /// A document whose format our code corrected.
     Fix,
-    /// A document that a person replaced with their own version.
+    /// A document that a person wrote to replace the model's version.
     Person,
-    /// A document extended by tests that the reviewer's model wrote.
+    /// A document that was extended by tests from the reviewer's model.
     Tests,
-    /// A code change as people are shown it.
+    /// A code change, in the form that is shown to people.
     Diff,
     /// Repository content that a model looked up.
     Look,
-    /// A model's reasoning before its response. No later prompt contains it.
+    /// Reasoning that a model produced before its response. It is not included in later prompts.
     Thought,
 }
 
 impl TextKind {
-    /// Returns the description in the audit chain.
+    /// Returns the description that the audit chain uses for texts of this kind.
     pub fn audit_text(self) -> &'static str {
         match self {
             Self::Issue => "the issue was read",
@@ -848,19 +855,19 @@ impl TextKind {
     }
 }
 
-/// Reference to a text that the run read or produced. No ledger table has it, only the audit chain.
+/// Reference to a text that the run read or produced. It is stored only in the audit chain, not in a ledger table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextRow {
     pub kind: TextKind,
     /// Hash of the stored text.
     pub text: Hash,
-    /// Title of the issue, for [`TextKind::Issue`].
+    /// Title of the issue. Set only for [`TextKind::Issue`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Hash of the issue's raw title and body on GitHub, including hidden parts.
+    /// Hash of the issue's raw title and body on GitHub, including hidden parts. Set only for [`TextKind::Issue`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Hash>,
-    /// Model that wrote it, as the response names it.
+    /// Model that wrote the text, as named in the model's response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<String>,
 }
@@ -871,7 +878,7 @@ impl TextRow {
     }
 }
 
-/// Row for one of the ledgers.
+/// A row for one of the ledgers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerRecord {
     Text(TextRow),
@@ -886,25 +893,25 @@ pub enum LedgerRecord {
     Route(RouteRow),
 }
 
-/// Artifact of a run for later stages of an issue.
+/// An artifact that a run stores for later stages of an issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactRow {
     pub issue: IssueNo,
-    /// Kind, such as `lld` or `answers`; only the newest artifact of each kind is used.
+    /// Kind of the artifact, such as `lld` or `answers`. Only the newest artifact of each kind is used.
     pub kind: String,
-    /// Hash of its text.
+    /// Hash of the artifact's text.
     pub hash: Hash,
 }
 
 impl ArtifactRow {
-    /// Artifact kind for a title and text that we wrote to the issue ourselves. Only their hash is stored, not the
+    /// Artifact kind for a title and text that the App itself wrote to the issue. Only their hash is stored, not the
     /// text.
     pub const OWN_TEXT: &'static str = "own-text";
-    /// Artifact kind for the lesson from a pushed change.
+    /// Artifact kind for the lesson learned from a pushed change.
     pub const LESSON: &'static str = "lesson";
 }
 
-/// All ledger rows of one run, each list in order of first writing.
+/// All ledger rows of a run. Each list is in the order in which the rows were first written.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct RunLedger {
     pub calls: Vec<CallRow>,
@@ -913,11 +920,11 @@ pub struct RunLedger {
     pub approvals: Vec<ApprovalRow>,
     pub raises: Vec<RaiseRow>,
     pub commits: Vec<CommitRow>,
-    /// Every answer accepted at a gate of this run, with that gate's approval rule.
+    /// Every answer that was accepted at a gate of this run, with the approval rule of the gate.
     pub answers: Vec<(AnswerRow, Approvers)>,
 }
 
-/// Link of a repository's audit chain.
+/// A link of a repository's audit chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
     pub run: RunId,
@@ -931,7 +938,8 @@ pub struct AuditRow {
 }
 
 impl AuditRow {
-    /// Builds the link after `previous`. The first link follows the hash of the empty string.
+    /// Builds the link that follows the link with hash `previous`. The first link of a chain follows the hash of the
+    /// empty string.
     pub fn link_after(previous: Option<Hash>, entry: AuditEntry, at: Timestamp) -> Self {
         let previous = previous.unwrap_or_else(|| Hash::digest(b""));
         let AuditEntry { run, visit, key, what, detail } = entry;
@@ -939,7 +947,7 @@ impl AuditRow {
         Self { run, visit, key, what, detail, at, previous, hash }
     }
 
-    /// Returns whether the hash matches the row.
+    /// Returns whether the stored hash matches the contents of the link.
     pub fn has_valid_hash(&self) -> bool {
         self.hash
             == Self::link_hash(
@@ -968,7 +976,7 @@ impl AuditRow {
     }
 }
 
-/// Entry for the audit chain.
+/// An entry to append to the audit chain.
 #[derive(Debug, Clone)]
 pub struct AuditEntry {
     pub run: RunId,

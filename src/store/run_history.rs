@@ -1,4 +1,4 @@
-//! History of one run for the operator's page, and its texts.
+//! History of a run, and the run's texts, for the operator's page.
 
 use std::sync::Arc;
 
@@ -16,35 +16,36 @@ use super::{
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
-/// Maximum visits shown, newest first. A run that watches its pushed changes continues for weeks.
+/// Maximum number of visits shown, newest first. There may be more, because a run that watches its pushed change
+/// continues for weeks.
 const MAX_VISITS: i64 = 200;
 
-/// Maximum links of an audit chain that a page verifies. Verifying that many takes some tenths of a second.
+/// Maximum number of links of an audit chain that a page verifies. Verifying this many takes a few tenths of a second.
 const MAX_CHAIN_LINKS: usize = 20_000;
 
 /// Visit of a run.
 #[derive(Debug, Serialize)]
 pub struct VisitRow {
     pub visit: u64,
-    /// Step in its serde form.
+    /// Serde name of the step.
     pub step: String,
     pub entered_at: Timestamp,
     pub left_at: Option<Timestamp>,
     pub how: Option<String>,
 }
 
-/// Journaled work of a visit, finished or in progress.
+/// Work that a visit recorded in its journal, either finished or in progress.
 #[derive(Debug, Serialize)]
 pub struct JournalEntry {
     pub visit: u64,
     pub key: String,
     pub begun_at: Timestamp,
     pub done_at: Option<Timestamp>,
-    /// Hashes of stored texts that its result references.
+    /// Hashes of the stored texts that the result of the work references.
     pub texts: Vec<Hash>,
 }
 
-/// Gate with its answers.
+/// A gate with all its answers.
 #[derive(Debug, Serialize)]
 pub struct GateHistory {
     pub visit: u64,
@@ -54,7 +55,7 @@ pub struct GateHistory {
     pub answers: Vec<GateAnswer>,
 }
 
-/// Ledger row with its visit and key.
+/// A ledger row, with its visit and key.
 #[derive(Debug, Serialize)]
 pub struct VisitRecord<R> {
     pub visit: u64,
@@ -62,7 +63,7 @@ pub struct VisitRecord<R> {
     pub row: R,
 }
 
-/// All data of a run's page.
+/// All data shown on the page of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct RunHistory {
     pub visits: Vec<VisitRow>,
@@ -73,13 +74,13 @@ pub struct RunHistory {
     pub texts: Vec<VisitRecord<TextRow>>,
     pub verdicts: Vec<VisitRecord<VerdictRow>>,
     pub gates: Vec<GateHistory>,
-    /// Findings in their current status.
+    /// Findings with their current status.
     pub findings: Vec<FindingRow>,
     pub approvals: Vec<VisitRecord<ApprovalRow>>,
     pub commits: Vec<VisitRecord<CommitRow>>,
-    /// Number of unreadable ledger rows.
+    /// Number of ledger rows that could not be read.
     pub unreadable: usize,
-    /// State of the workflow.
+    /// Serialized state of the workflow.
     #[serde(skip)]
     pub state: Vec<u8>,
 }
@@ -90,7 +91,7 @@ impl Store {
         self.read_beside(run.repo, move |tx| read_history(tx, run)).await.map(Option::flatten)
     }
 
-    /// Returns a text that this run references. Texts of other runs are not returned.
+    /// Returns a text that this run references. Returns `None` for texts that only other runs reference.
     pub async fn run_text(self: &Arc<Self>, run: RunId, hash: Hash) -> Result<Option<String>, StoreError> {
         self.read_beside(
             run.repo,
@@ -100,7 +101,7 @@ impl Store {
         .map(Option::flatten)
     }
 
-    /// Verifies a repository's audit chain. Returns `None` if the chain is too long for a page.
+    /// Verifies the audit chain of a repository. Returns `None` if the chain is too long to be verified for a page.
     pub async fn verify_audit_chain(
         self: &Arc<Self>,
         repo: RepoId,
@@ -116,7 +117,7 @@ impl Store {
         self.read_beside(repo, look).await.map(Option::flatten)
     }
 
-    /// Returns the last code excerpt that a model saw of a repository: its run, the time, and the stored selection.
+    /// Returns the last code excerpt of a repository that a model saw: the run, the time, and the stored excerpt.
     pub async fn last_excerpt(
         self: &Arc<Self>,
         repo: RepoId,
@@ -139,7 +140,7 @@ impl Store {
         self.read_beside(repo, look).await.map(Option::flatten)
     }
 
-    /// Reads a repository's database through a separate connection, so that no step waits for a page.
+    /// Reads a repository's database through a separate connection, so that steps need not wait for a page.
     async fn read_beside<V: Send + 'static>(
         self: &Arc<Self>,
         repo: RepoId,
@@ -243,7 +244,7 @@ fn read_history(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, 
     Ok(Some(story))
 }
 
-/// Returns the rows that `read` can read, and the number of unreadable rows.
+/// Returns the rows that `read` accepts, and the number of rows that could not be read.
 fn readable_rows<R>(
     tx: &Transaction<'_>,
     sql: &str,
@@ -281,7 +282,7 @@ fn read_record<R: serde::de::DeserializeOwned>(
     Ok(read.map(|read| VisitRecord { visit, key, row: read }))
 }
 
-/// Returns the hashes that are complete strings in a JSON value. A hash inside a longer string is ignored.
+/// Returns all hashes that are a complete string within a JSON value. A hash inside a longer string is ignored.
 fn text_hashes(value: &[u8]) -> Vec<Hash> {
     let text = String::from_utf8_lossy(value);
     let mut found: Vec<Hash> = Vec::new();

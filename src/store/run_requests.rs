@@ -1,4 +1,4 @@
-//! Operations that start, claim or change a run and update the agenda.
+//! Operations that start, claim or change a run and then update the agenda.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,8 +32,8 @@ impl Store {
         Ok(opened)
     }
 
-    /// Records an answer at a gate. Writes no wake hint, because a gate belongs to a live run, whose repository already
-    /// has a hint.
+    /// Records an answer to a gate. Needs no wake hint: the gate belongs to a live run, and the repository of a live
+    /// run already has a hint.
     pub async fn record_answer(
         &self,
         gate: GateRow,
@@ -49,7 +49,7 @@ impl Store {
         Ok(booked)
     }
 
-    /// Records a remark on a run. Writes no wake hint, because the repository of a live run already has one.
+    /// Records a remark on a run. Needs no wake hint, because the repository of a live run already has one.
     pub async fn record_remark(&self, run: RunId, remark: RunRemark) -> Result<AnswerReceipt, StoreError> {
         let order = self.agenda.repository_lock(run.repo);
         let _order = order.lock().await;
@@ -92,8 +92,8 @@ impl Store {
         Ok(became)
     }
 
-    /// Starts all due scans of repositories whose live runs are not yet known. Each future scans one repository, so a
-    /// slow file does not delay the others. A failed scan is logged and tried again later.
+    /// Starts all due scans of repositories whose live runs are not known yet. Each future scans one repository, so
+    /// that a slow file does not delay the other scans. A failed scan is logged and tried again later.
     pub fn live_run_scans(&self, now: Timestamp) -> Vec<BoxFuture<'_, ()>> {
         let begun = self.agenda.begin_due_scans(now).into_iter();
         begun.map(|looking| Box::pin(self.scan_or_retry(looking)) as BoxFuture<'_, ()>).collect()
@@ -111,8 +111,8 @@ impl Store {
         }
     }
 
-    /// Claims a due run. Writes nothing and opens no database: a run in a closed or damaged database is claimed only
-    /// after the next scan.
+    /// Claims a due run. Writes nothing and opens no database. Therefore a run whose database is closed or damaged is
+    /// claimed only after the next scan.
     pub async fn claim_run(
         &self,
         now: Timestamp,
@@ -156,7 +156,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Saves a step's checkpoint and releases the run.
+    /// Saves the checkpoint of a step and releases the run.
     pub async fn save_step(&self, lease: &RunLease, left: Checkpoint) -> Result<(), StoreError> {
         let repo = lease.run.id.repo;
         let order = self.agenda.repository_lock(repo);
@@ -178,7 +178,7 @@ impl Store {
         Ok(())
     }
 
-    /// Stores bytes under their hash, together with the next write of this lease.
+    /// Stores bytes under their hash. They are written together with the next write of this lease.
     pub fn put_document(&self, lease: &RunLease, bytes: &[u8]) -> Result<Hash, StoreError> {
         let hash = Hash::digest(bytes);
         if !lease.pending_writes.has_document(hash) {
@@ -197,12 +197,13 @@ impl Store {
         }
     }
 
-    /// Counts live runs by position. Repositories not yet scanned in this boot are missing.
+    /// Returns the number of live runs per position. Repositories that were not scanned since the server started are
+    /// not included.
     pub fn count_run_positions(&self) -> HashMap<RunPosition, u64> {
         self.agenda.count_positions()
     }
 
-    /// Releases the lease and leaves the run unchanged.
+    /// Gives up the lease on a run without changing the run.
     pub async fn release_run(&self, lease: &RunLease) -> Result<(), StoreError> {
         if self.cluster.is_some() {
             let repo = lease.run.id.repo;
@@ -230,12 +231,12 @@ impl Store {
         if ours { Ok(()) } else { Err(StoreError::Fenced) }
     }
 
-    /// Returns when the next run or scan is due.
+    /// Returns the time at which the next run or scan is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.agenda.next_due()
     }
 
-    /// Returns the database of the lease's run. Fails if the lease is outdated.
+    /// Returns the database of the run that the lease is for. Fails if the lease is outdated.
     pub(crate) async fn leased_database(
         &self,
         lease: &RunLease,
@@ -246,18 +247,19 @@ impl Store {
         self.repository_database(lease.run.id.repo).await
     }
 
-    /// Reads a run, including whether a worker has claimed it.
+    /// Returns a run, including whether a worker has claimed it.
     pub async fn run_row(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
         let Some(db) = self.existing_repository_database(id.repo).await? else { return Ok(None) };
         let row = db.run(id).await?;
         Ok(row.map(|row| RunRow { taken: row.taken || self.agenda.is_held(id), ..row }))
     }
 
-    /// Returns the runs that match the filter, like [`run_row`](Self::run_row).
+    /// Returns the runs that match the filter. Like [`run_row`](Self::run_row), the result includes whether a worker
+    /// has claimed each run.
     ///
     /// # Errors
-    /// If the one requested repository cannot be read. Without a repository filter, unreadable repositories are logged
-    /// and skipped.
+    /// Returns an error if the filter names a repository and that repository cannot be read. Without a repository
+    /// filter, unreadable repositories are logged and skipped.
     pub async fn runs(&self, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
         if let Some(repo) = filter.repo {
             return self.runs_of(repo, filter).await;
@@ -280,7 +282,7 @@ impl Store {
         Ok(rows.map(|row| RunRow { taken: row.taken || self.agenda.is_held(row.id), ..row }).collect())
     }
 
-    /// Returns whether an answer with this cause is recorded.
+    /// Returns whether an answer with this cause was already recorded.
     pub async fn has_answer(&self, repo: RepoId, cause: &Cause) -> Result<bool, StoreError> {
         match self.existing_repository_database(repo).await? {
             Some(db) => db.has_answer(cause).await,
@@ -288,18 +290,18 @@ impl Store {
         }
     }
 
-    /// Returns the remarks that this lease may read, except the first `after` remarks.
+    /// Returns the remarks that the holder of this lease may read, without the first `after` remarks.
     pub async fn remarks(&self, lease: &RunLease, after: u64) -> Result<Vec<RunRemark>, StoreError> {
         let (run, upto) = (lease.run.id, lease.run.remarks);
         self.repository_database(run.repo).await?.remarks(run, after, upto).await
     }
 
-    /// Records that work on `key` has begun, unless it is done already.
+    /// Records that the work for `key` has begun. If the work is already done, returns its stored result instead.
     pub async fn journal_begin(&self, lease: &RunLease, key: &str) -> Result<JournalLookup, StoreError> {
         self.leased_database(lease).await?.journal_begin(lease, key).await
     }
 
-    /// Stores the result of the work on `key`.
+    /// Stores the result of the work for `key`.
     pub async fn journal_done(&self, lease: &RunLease, key: &str, value: Vec<u8>) -> Result<(), StoreError> {
         self.leased_database(lease).await?.journal_done(lease, key, value).await
     }
@@ -309,7 +311,7 @@ impl Store {
         self.repository_database(lease.run.id.repo).await?.record(lease, key, record).await
     }
 
-    /// Returns the stored row of a paid call of this visit.
+    /// Returns the stored row of a paid call of the current visit.
     pub async fn booked(&self, lease: &RunLease, key: &str) -> Result<Option<CallRow>, StoreError> {
         self.repository_database(lease.run.id.repo).await?.call_row(lease, key).await
     }
@@ -327,7 +329,7 @@ impl Store {
             .await
     }
 
-    /// Loads the live runs of `repo` into the agenda.
+    /// Loads the live runs of `repo` from its database into the agenda.
     async fn load_live_runs(&self, repo: RepoId) -> Result<(), StoreError> {
         let order = self.agenda.repository_lock(repo);
         let _order = order.lock().await;
@@ -345,7 +347,7 @@ fn run_claim(lease: &RunLease) -> RunClaim {
     RunClaim { run: lease.run.id, claim: lease.claim }
 }
 
-/// Releases a claimed run when dropped, unless it is kept.
+/// Guard of a claimed run. Dropping the guard releases the run, unless the claim was kept.
 struct RunClaimGuard<'a> {
     store: &'a Store,
     picked: Option<RunClaim>,

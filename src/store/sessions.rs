@@ -1,4 +1,4 @@
-//! Links and sessions for the operator's pages. The store keeps only hashes of their secrets.
+//! Links and sessions for the operator's pages. The store contains only hashes of their secrets.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use rusqlite::params;
 use super::{Store, StoreError};
 use crate::types::Hash;
 
-/// Lifetime of an unused link.
+/// Time after which an unused link expires.
 const LINK_LIFETIME: Duration = Duration::from_secs(600);
 
-/// Permission of a session.
+/// Permission that a session has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionScope {
     Read,
-    /// Also allows changes.
+    /// The session may read and also make changes.
     Act,
 }
 
@@ -26,7 +26,7 @@ impl SessionScope {
 }
 
 impl Store {
-    /// Stores a link. The session it creates lasts for `lasts`.
+    /// Stores a link to the operator's pages. A session created by the link is valid for `lasts`.
     pub async fn make_link(
         &self,
         link: Hash,
@@ -49,8 +49,8 @@ impl Store {
             .await
     }
 
-    /// Exchanges a link for a session and returns the session's lifetime. Returns `None` if the link is unknown or
-    /// expired.
+    /// Exchanges a link for a session, and returns the lifetime of the session. Returns `None` if the link is unknown
+    /// or has expired.
     pub async fn redeem_link(&self, link: Hash, session: Hash) -> Result<Option<Duration>, StoreError> {
         let now = self.clock.now();
         self.main
@@ -71,7 +71,7 @@ impl Store {
             .await
     }
 
-    /// Returns the permission of a session, or `None` if it has expired.
+    /// Returns the permission of a session, or `None` if the session is unknown or has expired.
     pub async fn session_scope(&self, session: Hash) -> Result<Option<SessionScope>, StoreError> {
         let now = self.clock.now();
         self.main
@@ -86,7 +86,7 @@ impl Store {
             .await
     }
 
-    /// Deletes all sessions and links. Returns both counts.
+    /// Deletes all sessions and links. Returns the number of deleted sessions and the number of deleted links.
     pub async fn revoke_sessions(&self) -> Result<(usize, usize), StoreError> {
         let revoke = |tx: &Transaction<'_>| {
             Ok((tx.execute("DELETE FROM page_session", [])?, tx.execute("DELETE FROM page_link", [])?))

@@ -1,10 +1,10 @@
-//! Shared spend: today's spend of a repository, and this month's spend of an installation.
+//! Shared spend: the spend of a repository today, and of an installation this month.
 //!
 //! Each repository's own ledger is authoritative. This module keeps a copy of the month's rows in one file, so that
-//! checking a cap and reserving an amount are one transaction. A reservation is committed here before the ledger row.
-//! It is reduced to the ledger's amount only after that row is final on disk. So a crash in between leaves too much
-//! reserved here, never too little. Amounts that a crash left unsettled are reloaded from their ledger before the next
-//! reservation. If `main.db` was replaced, all ledgers are reloaded.
+//! checking a limit and reserving an amount are one transaction. A reservation is committed here before the ledger row
+//! is written. It is reduced to the ledger's amount only after the ledger row is final on disk. A crash in between
+//! therefore leaves too much reserved here, never too little. Amounts that a crash left unsettled are reloaded from
+//! their ledger before the next reservation. If `main.db` was replaced, all ledgers are reloaded.
 
 use crate::store::sql::Transaction;
 use std::{path::Path, time::Duration};
@@ -19,21 +19,22 @@ use super::{
 };
 use crate::types::{InstallationId, MicroUsd, RepoId, RunId, Timestamp};
 
-/// Request to reserve the maximum cost of a call.
+/// Request to reserve the maximum cost of a model call.
 #[derive(Debug, Clone)]
 pub struct Reservation {
     pub run: RunId,
     pub visit: u64,
-    /// Key of the ledger row. A repeated reservation replaces the amount reserved under this key.
+    /// Key of the ledger row. A repeated reservation with the same key replaces the earlier reserved amount.
     pub key: String,
     pub installation: InstallationId,
     pub amount: MicroUsd,
-    /// Caps; `None` means no cap.
+    /// Limit on the repository's spend per day; `None` for no limit. `installation_month` is the limit on the
+    /// installation's spend per month.
     pub repository_day: Option<MicroUsd>,
     pub installation_month: Option<MicroUsd>,
 }
 
-/// Cap on the spend of several runs.
+/// A limit on the total spend of several runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharedCap {
     RepositoryDay,
@@ -43,7 +44,8 @@ pub enum SharedCap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReservationOutcome {
     Granted,
-    /// Nothing is reserved, because the amount would exceed `cap`. `spent` is the amount already spent or reserved.
+    /// Nothing is reserved, because the amount would exceed the limit `cap`. `spent` is the amount already spent or
+    /// reserved under that limit.
     OverCap {
         cap: SharedCap,
         spent: MicroUsd,
@@ -51,15 +53,15 @@ pub enum ReservationOutcome {
 }
 
 impl Store {
-    /// Reserves an amount if the caps allow it.
+    /// Reserves an amount, unless a limit would be exceeded.
     pub async fn reserve_budget(&self, reservation: Reservation) -> Result<ReservationOutcome, StoreError> {
         self.reload_stale_ledgers(reservation.run.repo).await?;
         let now = self.clock.now();
         self.main.write(move |tx| reserve_in(tx, &reservation, now)).await
     }
 
-    /// Returns the current amounts under the shared caps: today's amount of the repository, and this month's amount of
-    /// its installation. Also works on a copy of `main.db`.
+    /// Returns the amounts that currently count against the shared limits: those of the repository today, and those of
+    /// its installation this month. Also works on a copy of `main.db`.
     pub async fn shared_spend(
         &self,
         repo: RepoId,
@@ -69,7 +71,7 @@ impl Store {
         self.main.read(move |tx| shared_sums(tx, (repo, installation), None, now)).await
     }
 
-    /// Returns the amount that counts against monthly caps, over all installations.
+    /// Returns the total amount of all installations that counts against monthly limits.
     pub async fn spent_this_month(&self) -> Result<MicroUsd, StoreError> {
         let since = self.clock.now().month_start().0;
         let sum = "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend WHERE at >= ?1";
@@ -78,7 +80,7 @@ impl Store {
             .await
     }
 
-    /// Replaces the amounts reserved for a run by those of its ledger, which must be on disk.
+    /// Replaces the amounts reserved for a run by the amounts in its ledger, which must already be on disk.
     pub async fn sync_run_spend(&self, run: RunId) -> Result<(), StoreError> {
         let since = self.clock.now().month_start();
         let rows = self.repository_database(run.repo).await?.call_costs(Some(run), since).await?;
@@ -91,8 +93,8 @@ impl Store {
             .await
     }
 
-    /// Sets the amounts of these calls to those of their ledger rows. The amounts of other calls stay, because a
-    /// running call may have no ledger row yet.
+    /// Sets the amounts of these calls to the amounts in their ledger rows. Amounts of other calls are kept, because a
+    /// running call may not have a ledger row yet.
     pub async fn sync_settled_calls(&self, rows: Vec<CostRow>) -> Result<(), StoreError> {
         let each = move |tx: &Transaction<'_>| {
             rows.iter().try_for_each(|row| remove_call(tx, row.run, row.visit, &row.key))?;
@@ -101,8 +103,8 @@ impl Store {
         self.main.write(each).await
     }
 
-    /// Reloads the spend of repositories that may differ from their ledger. An unreadable repository keeps its reserved
-    /// amounts, and is an error only if it is `asks`.
+    /// Reloads the spend of repositories whose spend may differ from their ledger. If a repository is unreadable, its
+    /// reserved amounts are kept. This is an error only for the repository `asks`.
     async fn reload_stale_ledgers(&self, asks: RepoId) -> Result<(), StoreError> {
         let behind: Vec<RepoId> = self
             .main
@@ -134,8 +136,8 @@ impl Store {
     }
 }
 
-/// Reloads all spend from the ledgers, because this `main.db` differs from that of the last boot. Unreadable ledgers
-/// are retried before the next reservation.
+/// Reloads all spend from the ledgers, because `main.db` differs from the one used by the last boot. Unreadable ledgers
+/// are tried again before the next reservation.
 pub(super) fn rebuild_spend(
     main: &Database,
     root: &Path,
@@ -163,14 +165,15 @@ fn replace_spend(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result
     copy_calls(tx, rows)
 }
 
-/// Keeps the spend of a repository whose ledger is gone until the month ends, because it cannot be reloaded.
+/// Keeps the spend of a repository whose ledger no longer exists, because it can no longer be computed from the ledger.
+/// The amounts continue to count until the period of each limit ends.
 pub(super) fn close_spend(tx: &Transaction<'_>, repo: RepoId) -> Result<(), TransactionError> {
     tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [to_signed(repo.0)])?;
     tx.execute("UPDATE spend SET open = 0 WHERE repo = ?1", [to_signed(repo.0)]).map(drop)
 }
 
-/// Marks repositories whose spend may differ from their ledger: those with amounts that were open when the last boot
-/// ended, and `strangers`.
+/// Marks repositories whose spend may differ from their ledger: those with amounts that were not settled when the last
+/// boot ended, and those in `strangers`.
 pub(super) fn mark_stale_at_boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> Result<(), TransactionError> {
     mark_unsettled(tx)?;
     for repo in strangers {
@@ -182,7 +185,7 @@ pub(super) fn mark_stale_at_boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> 
     Ok(())
 }
 
-/// Marks repositories that have unsettled calls by processes that died.
+/// Marks repositories that have unsettled calls of processes that died.
 pub(super) fn mark_unsettled(tx: &Transaction<'_>) -> Result<usize, TransactionError> {
     let orphaned = match tx {
         Transaction::File(_) => "open = 1",
@@ -198,7 +201,7 @@ pub(super) fn mark_unsettled(tx: &Transaction<'_>) -> Result<usize, TransactionE
     tx.execute(&sql, [])
 }
 
-/// Retention of a month's rows after its end.
+/// Time for which the rows of a month are kept after the end of the month.
 const SUMS_RETENTION: Duration = Duration::from_secs(31 * 24 * 3600);
 
 fn reserve_in(
@@ -224,7 +227,7 @@ fn reserve_in(
     Ok(ReservationOutcome::Granted)
 }
 
-/// Removes the amount recorded for a call.
+/// Removes the amount that is recorded for a call.
 fn remove_call(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Result<(), TransactionError> {
     let call = params![to_signed(run.repo.0), to_signed(run.seq), to_signed(visit), key];
     tx.prepare_cached("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4")?
@@ -232,8 +235,8 @@ fn remove_call(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Resul
         .map(drop)
 }
 
-/// Sums the spent and reserved amounts under each cap. Leaves out `except`, the earlier amount of a repeated
-/// reservation.
+/// Returns the sum of spent and reserved amounts under each limit. The earlier amount of the reservation `except` is
+/// left out, because the repeated reservation replaces it.
 fn shared_sums(
     tx: &Transaction<'_>,
     (repo, installation): (RepoId, InstallationId),

@@ -1,8 +1,8 @@
-//! SQL interface for the other modules of the store, over an SQLite file or PostgreSQL.
+//! SQL interface for the store's other modules. The database behind it is an SQLite file or PostgreSQL.
 //!
-//! It mirrors `rusqlite`, so queries read as usual. Statements are written once in the dialect that both understand;
-//! [`postgres_backend`](super::postgres_backend) translates the few differences. Values use SQLite's types: integer
-//! (booleans are 0 or 1), text, blob and null.
+//! The interface mirrors `rusqlite`, so queries read as usual. Each statement is written once, in the dialect that both
+//! databases understand; [`postgres_backend`](super::postgres_backend) translates the few differences. Values use
+//! SQLite's types: integer (booleans are 0 or 1), text, blob and null.
 
 use rusqlite::{
     Connection, ToSql, params_from_iter,
@@ -14,7 +14,7 @@ use super::{
     postgres_backend::{PostgresRows, PostgresSession},
 };
 
-/// An open transaction. Its creator commits it or rolls it back.
+/// An open transaction. The code that opened the transaction commits it or rolls it back.
 #[derive(Clone, Copy)]
 pub(super) enum Transaction<'a> {
     File(&'a Connection),
@@ -84,7 +84,7 @@ impl<'a> Transaction<'a> {
         })
     }
 
-    /// Calls `each` with every row of a possibly long result, with only a few rows in memory at a time.
+    /// Calls `each` with every row of the result. Only a few rows are in memory at a time, so the result may be long.
     pub(super) fn for_each_row(
         &self,
         sql: &str,
@@ -165,7 +165,7 @@ impl SqlStatement<'_> {
         })
     }
 
-    /// Returns the first row. A missing row is an error; [`OptionalRow`] turns it into `None`.
+    /// Returns the first row of the result. An empty result is an error; [`OptionalRow`] turns that error into `None`.
     pub(super) fn query_row<V>(
         &mut self,
         args: impl SqlArguments,
@@ -177,7 +177,7 @@ impl SqlStatement<'_> {
         }
     }
 
-    /// Returns all rows, each with its own result.
+    /// Returns all rows. Each row has its own `Result`.
     pub(super) fn query_map<V>(
         &mut self,
         args: impl SqlArguments,
@@ -205,7 +205,7 @@ impl SqlStatement<'_> {
     }
 }
 
-/// Iterator over the rows of a result.
+/// Iterator over the rows of a query result.
 pub(super) enum SqlRows<'a> {
     File(rusqlite::Rows<'a>),
     Server(PostgresRows),
@@ -220,13 +220,13 @@ impl SqlRows<'_> {
     }
 }
 
-/// A row of a result.
+/// A row of a query result.
 pub(super) enum SqlRow<'a> {
     File(&'a rusqlite::Row<'a>),
     Server(&'a postgres::Row),
 }
 
-/// A column, by index or by name.
+/// Identifies a column by index or by name.
 pub(super) trait ColumnIndex:
     rusqlite::RowIndex + postgres::row::RowIndex + std::fmt::Display
 {
@@ -247,7 +247,7 @@ impl SqlRow<'_> {
         }
     }
 
-    /// Returns the undecoded value.
+    /// Returns a column's value without decoding it.
     pub(super) fn get_ref<C: ColumnIndex>(&self, column: C) -> Result<ValueRef<'_>, TransactionError> {
         match self {
             Self::File(row) => Ok(row.get_ref(column)?),
@@ -256,7 +256,7 @@ impl SqlRow<'_> {
     }
 }
 
-/// Turns a missing row into `None`.
+/// Turns the error for a missing row into `None`.
 pub(super) trait OptionalRow<V> {
     fn optional(self) -> Result<Option<V>, TransactionError>;
 }

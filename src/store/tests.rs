@@ -45,7 +45,7 @@ fn delivery(id: &str, body: &str) -> NewDelivery {
     }
 }
 
-/// A run of `lld` on an issue, of installation 7.
+/// Returns a new `lld` run on an issue, for installation 7.
 pub(super) fn new_run(repo: RepoId, issue: u64) -> NewRun {
     let actor = Actor { id: UserId(1), login: "ada".into(), bot: false };
     let trigger = RunTrigger {
@@ -127,7 +127,7 @@ fn damaged_and_foreign_files_are_reported_and_unchanged() {
     assert!(open(root.path()).is_ok());
 }
 
-/// Returns the problems that `check` finds in a data directory, each with its file.
+/// Returns the problems that `check` finds in a data directory. Each entry names the affected file.
 fn problems(root: &Path) -> Vec<String> {
     let checked = check_databases(&root.into()).unwrap().into_iter();
     checked
@@ -328,7 +328,7 @@ async fn documents_are_stored_by_hash_and_audit_chain_detects_tampering() {
     assert!(!chain[0].has_valid_hash());
 }
 
-/// Locks a repository's database so that nobody else can read it.
+/// Locks a repository's database so that no other connection can read it.
 fn lock_database(root: &Path, repo: RepoId) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(root.join(format!("repos/{repo}/checkpoints.db"))).unwrap();
     let alone = || connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));

@@ -1,9 +1,9 @@
-//! Copies of databases made before an upgrade. An older program cannot open a migrated database, so going back to it
-//! needs the copy.
+//! Copies of databases, made before an upgrade migrates them. An older program cannot open a migrated database, so
+//! going back to that program needs the copy.
 //!
-//! Copies are in `backups/` of the data directory, the newest [`COPIES_KEPT`] of each database. A database that cannot
-//! be copied is not migrated. If an upgrade fails after the copy, each start tries it again. Its copies are then
-//! identical and replace no older copy.
+//! The copies are in the data directory's `backups/`; the newest [`COPIES_KEPT`] of each database are kept. A database
+//! that cannot be copied is not migrated. If an upgrade fails after copying, every start tries the upgrade again. The
+//! copies made then are identical to the first one, so they do not push out an older copy.
 
 use std::{
     fs,
@@ -25,15 +25,15 @@ use crate::types::{RepoId, Timestamp};
 
 const COPIES_DIRECTORY: &str = "backups";
 
-/// Maximum copies kept per database. Going back needs one; the second helps if a faulty upgrade is noticed only after
-/// the next one.
+/// Maximum number of copies kept per database. Going back one version needs one copy. The second copy helps if a faulty
+/// upgrade is noticed only after the next upgrade.
 const COPIES_KEPT: usize = 2;
 
-/// A database and the directory of its copies.
+/// A database and the directory that contains its copies.
 #[derive(Debug, Clone)]
 pub(super) struct UpgradeCopies {
     directory: PathBuf,
-    /// File name prefix of its copies; no other database has the same prefix.
+    /// File name prefix of this database's copies. No other database uses the same prefix.
     name: String,
     now: Timestamp,
 }
@@ -47,10 +47,10 @@ impl UpgradeCopies {
         Self { directory: root.join(COPIES_DIRECTORY), name: format!("{repo}-v"), now }
     }
 
-    /// Copies a database file whose schema has this older version.
+    /// Copies a database file. `version` is the older schema version that the file has.
     ///
     /// # Errors
-    /// [`StoreError::NoUpgradeCopy`]; the file is unchanged then.
+    /// [`StoreError::NoUpgradeCopy`]; in that case the file is unchanged.
     pub(super) fn copy(&self, file: &Path, version: u32) -> Result<(), StoreError> {
         let copy = self.try_copy(file, version).map_err(|why| StoreError::NoUpgradeCopy {
             file: file.to_owned(),
@@ -91,7 +91,7 @@ impl UpgradeCopies {
         done
     }
 
-    /// Returns the newest copy of this version if it equals the copy `made`.
+    /// Returns the path of the newest kept copy of this version if that copy is identical to `made`, otherwise `None`.
     fn identical_copy(&self, made: &Path, version: u32) -> std::io::Result<Option<PathBuf>> {
         let newest = self.copies().into_iter().rfind(|(found, _)| *found == version);
         let Some(newest) = newest.map(|(_, name)| self.directory.join(name)) else { return Ok(None) };
@@ -105,7 +105,8 @@ impl UpgradeCopies {
         self.directory.join(format!("{}half-done", self.name))
     }
 
-    /// Checks that the copy fits on the disk, so that a failing copy does not fill the disk meanwhile.
+    /// Checks that the disk has room for the copy. Otherwise a copy that fails halfway would fill the disk until its
+    /// removal.
     fn require_room(&self, file: &Path) -> Result<(), StoreError> {
         let io = |source| StoreError::Io { path: self.directory.clone(), source };
         let disk = rustix::fs::statvfs(&self.directory).map_err(|errno| io(errno.into()))?;
@@ -116,13 +117,13 @@ impl UpgradeCopies {
         Ok(())
     }
 
-    /// Returns the newest copy that a program with this schema version can open.
+    /// Returns the newest copy that a program with the schema version `known` can open.
     pub(super) fn newest_readable(&self, known: u32) -> Option<PathBuf> {
         let (_, name) = self.copies().into_iter().rfind(|(version, _)| *version <= known)?;
         Some(self.directory.join(name))
     }
 
-    /// Returns every copy with its version, oldest first.
+    /// Returns the schema version and file name of every copy, oldest copy first.
     fn copies(&self) -> Vec<(u32, String)> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().filter_map(Result::ok);
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -136,7 +137,7 @@ impl UpgradeCopies {
         copies.into_iter().map(|(_, version, name)| (version, name)).collect()
     }
 
-    /// Deletes surplus copies. If a copy cannot be deleted, it only takes up space.
+    /// Deletes surplus copies. Failures to delete are ignored, because a remaining copy only takes up space.
     fn remove_surplus(&self) {
         let copies = self.copies();
         for (_, name) in &copies[..copies.len().saturating_sub(COPIES_KEPT)] {
@@ -144,7 +145,7 @@ impl UpgradeCopies {
         }
     }
 
-    /// Deletes all copies of a forgotten repository.
+    /// Deletes all copies of a forgotten repository's database.
     pub(super) fn remove_all(&self) -> Result<(), StoreError> {
         for (_, name) in self.copies() {
             let path = self.directory.join(name);
@@ -155,7 +156,7 @@ impl UpgradeCopies {
     }
 }
 
-/// Compares two files of equal length.
+/// Returns whether two files of equal length have equal contents.
 fn are_equal(one: fs::File, other: fs::File) -> std::io::Result<bool> {
     let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
     loop {

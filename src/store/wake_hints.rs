@@ -1,9 +1,9 @@
-//! Wake hints: repositories that may have live runs.
+//! Wake hints: records of repositories that may have live runs.
 //!
-//! SQLite is not atomic across files, so the hint is committed before the first live run of its repository. It may be
-//! stale, but it is never missing. A boot scans every hinted repository and removes stale hints. From then on the
-//! [agenda](super::agenda) knows all due times, so steps and run ends cost no commit here. The columns `seq` and `due`
-//! are unused remains of an older design.
+//! SQLite is not atomic across files, so the hint is committed before the first live run of its repository. A hint may
+//! be stale, but a hint is never missing. After a start, the server scans every hinted repository and removes stale
+//! hints. From then on, the [agenda](super::agenda) knows all due times, so steps and run ends need no commit in the
+//! hints table. The columns `seq` and `due` are unused remains of an older design.
 
 use crate::store::sql::Transaction;
 
@@ -31,8 +31,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the hint if no run is live in `repo`. The caller has locked the repository. A stale hint only costs a
-    /// scan.
+    /// Removes the repository's hint if no run is live in `repo`. The caller has locked the repository. A failure is
+    /// harmless, because a stale hint only costs a scan.
     pub(super) async fn remove_stale_hint(&self, repo: RepoId) {
         if !self.agenda.has_stale_hint(repo) {
             return;
@@ -52,7 +52,7 @@ impl Store {
     }
 }
 
-/// Inserts wake hints for these repositories; the next boot scans each of them.
+/// Inserts wake hints for these repositories, so that the next start scans each of them.
 pub(super) fn insert_hints(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), TransactionError> {
     let mut hint =
         tx.prepare("INSERT INTO hint (repo, seq, due) VALUES (?1, 1, 0) ON CONFLICT (repo) DO NOTHING")?;

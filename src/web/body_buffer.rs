@@ -1,9 +1,11 @@
-//! Memory budget for delivery bodies, from their first byte to their commit: a semaphore of bytes.
+//! Memory budget for the bodies of deliveries, from their first byte until they are committed. A semaphore counts the
+//! bytes.
 //!
-//! Anybody may send bytes here, and only a complete body can be verified. So when the buffer is full, the oldest
-//! incomplete bodies are evicted for newer ones. GitHub's bodies are complete within milliseconds; to evict one, an
-//! attacker would have to fill the whole buffer in that time. A client that sends half a body and waits blocks nobody.
-//! A complete body is never evicted: it waits for the disk.
+//! Anybody may send bytes to this listener, and only a complete body can be verified. So when the buffer is full, the
+//! oldest incomplete bodies are evicted to make room for newer ones. GitHub's bodies are complete within milliseconds,
+//! so to evict one of them, an attacker would have to fill the whole buffer in that time. A client that sends half a
+//! body and then waits blocks nobody. A complete body is never evicted; it stays in the buffer until it is written to
+//! disk.
 
 use std::{
     collections::BTreeMap,
@@ -20,22 +22,23 @@ pub(super) struct BodyBuffer {
     arriving: Mutex<IncomingBodies>,
 }
 
-/// Incomplete bodies in order of arrival, and the number of bodies started so far.
+/// The incomplete bodies in order of arrival, and the number of bodies started so far.
 #[derive(Default)]
 struct IncomingBodies {
     bodies: BTreeMap<u64, PartialBody>,
     started: u64,
 }
 
-/// The received part of a body.
+/// The bytes of a body received so far.
 struct PartialBody {
     bytes: Vec<u8>,
     permit: Permit,
-    /// Sender that is dropped with the body, which tells the body's reader about the eviction.
+    /// Sender whose only purpose is to be dropped together with this body. The drop tells the reader of the body that
+    /// the body was evicted.
     _stays: oneshot::Sender<Infallible>,
 }
 
-/// The buffer is full, or the body was evicted.
+/// Error: the buffer is full, or the body was evicted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BufferFull;
 
@@ -53,8 +56,8 @@ impl BodyBuffer {
         Self { free: Arc::new(Semaphore::new(bytes)), arriving: Mutex::default() }
     }
 
-    /// Starts a body of at most this length. Only received bytes take up space in the buffer; the announced length
-    /// reserves nothing.
+    /// Starts a body of at most `longest` bytes. Only received bytes take up space in the buffer; nothing is reserved
+    /// for the announced length.
     pub(super) fn begin_body(&self, longest: usize) -> Result<IncomingBody<'_>, BufferFull> {
         let mut arriving = self.lock();
         let number = arriving.started;
@@ -69,7 +72,7 @@ impl BodyBuffer {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves bytes for this body, and evicts older incomplete bodies if needed.
+    /// Reserves bytes for this body and, if necessary, evicts older incomplete bodies.
     fn reserve(&self, arriving: &mut IncomingBodies, number: u64, much: usize) -> Result<Permit, BufferFull> {
         let much = u32::try_from(much).map_err(|_| BufferFull)?;
         loop {
@@ -82,7 +85,7 @@ impl BodyBuffer {
 }
 
 impl IncomingBody<'_> {
-    /// Appends received bytes.
+    /// Appends received bytes to the body.
     pub(super) fn add(&mut self, more: &[u8]) -> Result<(), BufferFull> {
         let mut arriving = self.buffer.lock();
         let bytes = &arriving.bodies.get(&self.number).ok_or(BufferFull)?.bytes;
@@ -102,7 +105,8 @@ impl IncomingBody<'_> {
         drop((&mut self.stays).await);
     }
 
-    /// Returns the complete body and its permit, which holds its share of the buffer until dropped.
+    /// Returns the complete body and its permit. The permit keeps the body's bytes reserved in the buffer until it is
+    /// dropped.
     pub(super) fn finish(self) -> Result<(Vec<u8>, Permit), BufferFull> {
         let part = self.buffer.lock().bodies.remove(&self.number).ok_or(BufferFull)?;
         Ok((part.bytes, part.permit))

@@ -1,9 +1,9 @@
 //! The control socket, through which the command line talks to the server of the same data directory.
 //!
-//! A Unix socket in a directory that only its owner may enter. It accepts connections from our user and from root, and
-//! requires the server's token. A model program runs as our user and can connect on some kernels, but Landlock denies
-//! it the token file. We do not look the peer up in `/proc`, because systemd may hide it. Requests and responses are
-//! JSON; an error has a sentence for the user.
+//! It is a Unix socket in a directory that only its owner may enter. The socket accepts connections from our user and
+//! from root, and every request must carry the server's token. Model programs run as our user, so on some kernels they
+//! can connect, but Landlock keeps the token file from them. We do not look the peer up in `/proc`, because systemd may
+//! hide it. Requests and responses are JSON; an error contains a sentence for the user.
 
 use std::{
     io,
@@ -65,10 +65,10 @@ pub struct ControlContext {
     pub reload: ReloadCallback,
 }
 
-/// Reloads the secrets; returns a summary of the changes, or why nothing changed.
+/// Callback that reloads the secrets. Returns a summary of the changes, or the reason why nothing was changed.
 pub type ReloadCallback = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
-/// Request to start or end a pause of a repository, or of the whole server if it names no repository.
+/// Request to start or end a pause. The pause covers one repository, or the whole server if no repository is named.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PauseRequest {
     pub repository: Option<RepoName>,
@@ -89,13 +89,14 @@ pub struct ForgetRepositoryRequest {
 /// Request for a link to the operator's pages.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PageLinkRequest {
-    /// Whether the session may make changes.
+    /// Whether the new session may make changes.
     pub act: bool,
-    /// Lifetime of the session in hours.
+    /// Lifetime of the new session in hours.
     pub hours: u32,
 }
 
-/// Links to the pages, one for each host name of the pages. The first use of any link invalidates all of them.
+/// Single-use links to the pages, one for each host name under which the pages can be reached. The first use of any
+/// link invalidates all of them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PageLinks {
     pub links: Vec<String>,
@@ -119,13 +120,13 @@ pub struct ArchiveReport {
 /// Filter for the list of runs.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct RunListRequest {
-    /// `OWNER/REPO`.
+    /// Repository to list, as `OWNER/REPO`; all repositories if missing.
     pub repository: Option<String>,
     /// Whether to include ended runs.
     pub all: bool,
 }
 
-/// A run in the list.
+/// An entry of the list of runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunListItem {
     pub run: RunId,
@@ -135,21 +136,22 @@ pub struct RunListItem {
     pub workflow: String,
     pub step: String,
     pub status: String,
-    /// Time of the last change, in GitHub's format.
+    /// Time of the run's last change, in GitHub's format.
     pub since: String,
-    /// GitHub API calls of the run so far, and how many of them were writes.
+    /// Number of GitHub API calls that the run has made so far. `writes` is the number of those calls that were writes.
     pub calls: u64,
     pub writes: u64,
     /// URL of the issue.
     pub url: Option<String>,
-    /// Reason why the run waits, with the command that ends the wait, or reason why the run ended.
+    /// Reason for the wait of a waiting run, with the command that ends the wait. If the run has ended, the reason why
+    /// it ended.
     pub why: Option<String>,
 }
 
 /// Filter and grouping for the cost report.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct CostReportRequest {
-    /// `OWNER/REPO`.
+    /// Repository to report on, as `OWNER/REPO`; all repositories if missing.
     pub repository: Option<String>,
     pub run: Option<RunId>,
     pub by: CostGrouping,
@@ -171,13 +173,13 @@ pub enum CostGrouping {
 pub struct CostLine {
     /// Name of the repository, or its number if the name is unknown.
     pub repository: String,
-    /// Run, stage, model or day that the line sums up.
+    /// The run, stage, model or day whose costs the line sums up.
     pub what: String,
     #[serde(flatten)]
     pub spent: Spending,
 }
 
-/// A text response, also the body of every error.
+/// A response that consists of a message to the user. Every error response has this form, too.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ControlMessage {
     pub message: String,
@@ -210,7 +212,7 @@ impl RunListItem {
     }
 }
 
-/// Returns a text such as `waits for /approve lld 3f9c2ab1d4e7 or /revise`.
+/// Returns the commands that a gate waits for, such as `waits for /approve lld 3f9c2ab1d4e7 or /revise`.
 fn gate_wait_text(gate: &GateRow) -> String {
     let line = |(verb, _): &(Verb, AllowedResponders)| match verb {
         Verb::Approve => format!("/{verb} {} {}", gate.spec.stage, gate.spec.subject.short()),
@@ -222,7 +224,7 @@ fn gate_wait_text(gate: &GateRow) -> String {
     format!("waits for {}", lines.join(" or "))
 }
 
-/// Returns who paused the run and the command that ends the pause.
+/// Returns a text that names the person who paused the run and the command that ends the pause.
 fn resume_hint(pause: &ActivePause, name: Option<&RepoName>) -> String {
     let ActivePause { scope, by, .. } = pause;
     match (scope, name) {
@@ -256,7 +258,8 @@ impl From<EngineError> for ControlError {
     }
 }
 
-/// Opens the socket. We hold the data directory's lock, so an existing socket file is left over from a crash.
+/// Opens the socket. An existing socket file is left over from a crash and is replaced, because we hold the lock of the
+/// data directory.
 pub fn listen(data: &Path, clock: SharedClock) -> io::Result<ControlListener> {
     let path = control_socket(data);
     match std::fs::remove_file(&path) {
@@ -294,7 +297,7 @@ impl Listener for ControlListener {
     }
 }
 
-/// Returns the reason to refuse this peer, or `None` if it may connect.
+/// Returns the reason for refusing the process that connects, or `None` if it may connect.
 fn peer_refusal(stream: &UnixStream) -> Option<String> {
     match stream.peer_cred() {
         Ok(peer) if [rustix::process::geteuid().as_raw(), 0].contains(&peer.uid()) => None,
@@ -329,7 +332,8 @@ async fn require_token(State(token): State<ServerToken>, request: Request, next:
     ControlError(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
 }
 
-/// Returns the repository last seen under a name, or an error that says how to write the name.
+/// Returns the repository that had this name when it was last seen. The error for an unknown name explains the expected
+/// form.
 pub async fn find_repository(store: &Store, name: &RepoName) -> Result<RepoId, ControlError> {
     let found = store.installation_registry().repository_named(name).await?;
     found.map(|row| row.id).ok_or_else(|| {
@@ -338,7 +342,7 @@ pub async fn find_repository(store: &Store, name: &RepoName) -> Result<RepoId, C
     })
 }
 
-/// Like [`find_repository`], but parses the name first.
+/// Parses a repository name and looks the repository up like [`find_repository`].
 async fn named_by(store: &Store, text: &str) -> Result<RepoId, ControlError> {
     let name = text.parse().map_err(|_| {
         ControlError(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
@@ -392,14 +396,14 @@ impl ControlContext {
         Ok(())
     }
 
-    /// Ends a pause. Returns false if `scope` was not paused.
+    /// Ends the pause of `scope`. Returns false if `scope` was not paused.
     pub(super) async fn resume(&self, scope: PauseScope, by: String) -> Result<bool, EngineError> {
         let ended = self.engine.resume(scope, by).await?;
         self.pause_bell.notify_one();
         Ok(ended)
     }
 
-    /// Retries a run, or says why it cannot be retried.
+    /// Retries a run. The error states the reason if the run cannot be retried.
     pub(super) async fn retry(&self, run: RunId, by: String) -> Result<(), ControlError> {
         // A cause per request, so that each request retries the run.
         let cause = Cause(format!("operator-{run}-{}", self.clock.now().0));
@@ -497,7 +501,7 @@ async fn cost(
     Ok(Json(sum_costs(&control.store, &request).await?))
 }
 
-/// Sums the ledgers by repository and requested grouping.
+/// Returns the costs in all ledgers, summed by repository and by the requested grouping.
 pub async fn sum_costs(store: &Store, request: &CostReportRequest) -> Result<Vec<CostLine>, ControlError> {
     let repos = match (&request.repository, request.run) {
         (Some(text), _) => vec![named_by(store, text).await?],
@@ -557,7 +561,7 @@ async fn reload(State(control): State<ControlContext>) -> ControlResult<ControlM
     }
 }
 
-/// Returns the confirmation that a repository was forgotten.
+/// Returns the message that confirms the deletion of a repository's data.
 pub fn forgotten_message(name: &RepoName) -> String {
     format!(
         "deleted everything stored about {name}; if the App is still installed there, it starts from scratch"
@@ -571,7 +575,8 @@ async fn archive(
     Ok(Json(archive_runs(&control.store, &*control.clock, &request).await?))
 }
 
-/// Archives runs of the requested age in every repository. An error in one repository does not stop the others.
+/// Archives runs of the requested age in every repository. If archiving fails for one repository, the others are still
+/// archived.
 pub async fn archive_runs(
     store: &Store,
     clock: &dyn Clock,
@@ -613,7 +618,7 @@ fn control_message(message: String) -> ControlResult<ControlMessage> {
     Ok(Json(ControlMessage { message }))
 }
 
-/// A server's reply to the command line.
+/// Result of a request from the command line to the server.
 #[derive(Debug)]
 pub enum ControlReply<T> {
     /// No server runs on this data directory.
@@ -622,7 +627,7 @@ pub enum ControlReply<T> {
     Refused(String),
 }
 
-/// Sends a request to the server of a data directory: POST with a `body`, GET without.
+/// Sends a request to the server of a data directory. With a `body` the request is a POST, otherwise a GET.
 pub async fn call_server<T: DeserializeOwned>(
     data: &Path,
     path: &str,

@@ -1,4 +1,4 @@
-//! `countersign cost --settle`: an operator enters the billed amount of calls whose cost was unknown.
+//! `countersign cost --settle`: an operator enters the amount that was billed for calls of unknown cost.
 
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,8 @@ use crate::{
     types::{MicroUsd, RepoName, RunId, count},
 };
 
-/// Selection of calls whose reserved amounts to settle: those of a run, of a repository, or all.
+/// Selects the calls to settle: the calls of a run, of a repository, or all. Settling replaces the amounts reserved for
+/// the calls by the billed amount.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SettleCallsRequest {
     pub repository: Option<RepoName>,
@@ -29,7 +30,7 @@ pub(super) async fn handle_settle(
 /// Settles the selected calls and returns a summary.
 ///
 /// # Errors
-/// No call can be settled, or the store fails. Calls settled before the error stay settled.
+/// No call can be settled, or the store fails. Calls that were settled before the error stay settled.
 pub async fn settle_calls(store: &Store, request: &SettleCallsRequest) -> Result<String, ControlError> {
     let repos = match (&request.repository, request.run) {
         (_, Some(run)) => vec![run.repo],

@@ -1,8 +1,9 @@
 //! Connection handling: accepts, serves and closes connections, with limits on their number and idle time.
 //!
-//! Anybody may connect and send nothing. A connection without a complete request head is closed after a while. At the
-//! connection limit, a new connection waits until the connection idle for longest exceeds `QUIET_TIMEOUT` and is
-//! closed. So a client that keeps many connections open blocks nobody for long.
+//! Anybody may connect and send nothing, so a connection without a complete request head is closed after a while. At
+//! the connection limit, a new connection waits. As soon as the longest-idle connection has been idle for
+//! `QUIET_TIMEOUT`, that connection is closed to make room. So a client that keeps many connections open cannot block
+//! others for long.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -25,16 +26,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{clock::SharedClock, limits, types::Timestamp};
 
-/// Maximum time that a connection may stay without a complete request head, after it opens or after a response. It is
-/// longer than proxies keep an idle connection for reuse (nginx: 60 s), because a delivery sent on a connection that we
-/// close at that moment is lost. At the connection limit, an idle connection is closed sooner.
+/// Maximum time without a complete request head, counted from the opening of a connection or from the last response. It
+/// is longer than proxies keep an idle connection for reuse (nginx: 60 s). Otherwise we might close a connection just
+/// when a delivery is sent on it, and the delivery would be lost. At the connection limit, an idle connection is closed
+/// sooner.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Idle time after which a connection may be closed at the connection limit. An honest client sends its request at
+/// Minimum idle time before a connection may be closed at the connection limit. An honest client sends its request at
 /// once, and the request is on disk within milliseconds.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Minimum interval between log lines about events that anybody can cause at will.
+/// Minimum interval between log lines about events that anybody can trigger at will.
 const LOG_GAP: Duration = Duration::from_secs(60);
 
 /// Limits of a listener.
@@ -42,12 +44,13 @@ const LOG_GAP: Duration = Duration::from_secs(60);
 pub struct ConnectionLimits {
     /// Maximum concurrent connections.
     pub connections: usize,
-    /// Maximum time without a complete request head, new or between two requests.
+    /// Maximum time that a connection may stay without a complete request head, after it opens or between two requests.
     pub head: Duration,
 }
 
 impl ConnectionLimits {
-    /// Creates limits for this many connections, capped by the process's open-file limit.
+    /// Creates the limits for a listener with at most `connections` connections. The number is reduced if the process's
+    /// open-file limit is too low.
     pub fn new(connections: usize) -> Self {
         let files = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
         let share = files.unwrap_or(usize::MAX) / limits::CONNECTION_SHARE_OF_FILES;
@@ -55,7 +58,8 @@ impl ConnectionLimits {
     }
 }
 
-/// Serves until `stop`; then accepts no more connections and finishes the requests in progress.
+/// Serves connections until `stop` is cancelled. Then accepts no more connections and finishes the requests in
+/// progress.
 pub async fn serve<L: Listener>(
     mut listener: L,
     router: Router,
@@ -103,7 +107,7 @@ pub async fn serve<L: Listener>(
     closing.shutdown().await;
 }
 
-/// Throttle for log lines about events that anybody can cause at will.
+/// Limits how often log lines are written about events that anybody can trigger at will.
 #[derive(Default)]
 pub(super) struct LogThrottle(Mutex<LogThrottleState>);
 
@@ -116,7 +120,7 @@ struct LogThrottleState {
 }
 
 impl LogThrottle {
-    /// Counts an event. Returns the events since the last log line if a new line is due.
+    /// Counts an event. If a log line is due, returns the number of events since the last log line, otherwise `None`.
     pub(super) fn record(&self, now: Timestamp) -> Option<u64> {
         let mut happened = self.lock();
         happened.all += 1;
@@ -139,7 +143,7 @@ impl LogThrottle {
     }
 }
 
-/// Connections of one listener.
+/// The open connections of one listener.
 struct OpenConnections {
     most: usize,
     all: Vec<Weak<ClientConnection>>,
@@ -147,7 +151,7 @@ struct OpenConnections {
 }
 
 struct ClientConnection {
-    /// Time of the last activity: the connection was opened or sent a request.
+    /// Time at which the connection was opened or last sent a request.
     activity: Mutex<Instant>,
     opened: Instant,
     close: CancellationToken,
@@ -155,7 +159,8 @@ struct ClientConnection {
 }
 
 impl OpenConnections {
-    /// Waits for a free slot. Closes the connection that is idle for longest once it exceeds [`QUIET_TIMEOUT`].
+    /// Waits until a new connection is allowed. At the limit, closes the longest-idle connection once it has been idle
+    /// for [`QUIET_TIMEOUT`].
     async fn admit(&mut self) -> Arc<ClientConnection> {
         loop {
             self.all.retain(|connection| connection.strong_count() > 0);

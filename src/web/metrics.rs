@@ -1,5 +1,5 @@
-//! `GET /metrics` in OpenMetrics text format. Stored values are read from the database, events come from counters. A
-//! scrape opens no repository database.
+//! `GET /metrics` in OpenMetrics text format. Values that are stored are read from the database; events are counted in
+//! memory. A scrape opens no repository database.
 
 use std::sync::atomic::AtomicU64;
 
@@ -26,7 +26,7 @@ const PREFIX: &str = "countersign";
 
 type LabeledGauge<const LABELS: usize> = Family<[(&'static str, &'static str); LABELS], Gauge>;
 
-/// Every metric: name without the prefix, labels, and help text.
+/// Description of every metric: its name without the prefix, its labels, and its help text.
 pub const METRIC_DESCRIPTIONS: [(&str, &str, &str); 18] = [
     ("deliveries", "outcome", "Webhook requests, by response"),
     ("inbox", "state", "Stored deliveries"),
@@ -56,7 +56,7 @@ pub const METRIC_DESCRIPTIONS: [(&str, &str, &str); 18] = [
     ("trace_visits_lost", "", "Visits dropped because the collector was too slow"),
 ];
 
-/// Counters that other modules maintain.
+/// Counters that other modules increment and the metrics page reads.
 pub struct MetricSources {
     pub deliveries: DeliveryOutcomeCounter,
     pub github: RemainingRateLimits,

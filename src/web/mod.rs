@@ -1,9 +1,9 @@
 //! The HTTP servers: a public listener for webhooks, and an operator listener and a control socket for operators.
 //!
-//! The public listener verifies a delivery's raw bytes, commits it to disk and answers 202; it parses only the ids that
-//! order deliveries and starts no work. The operator listener is bound to loopback and the socket is in the data
-//! directory. Both require a secret, because model programs run on this machine as our user: the socket requires the
-//! server's token, the pages a session from a link that the socket issued.
+//! The public listener verifies a delivery's raw bytes, commits the delivery to disk and answers 202. It parses only
+//! the ids that order deliveries, and starts no work. The operator listener is bound to loopback, and the control
+//! socket is in the data directory. Both require a secret, because model programs run on this machine as our user. The
+//! socket requires the server's token. The pages require a session, which is opened by a link from the socket.
 
 mod body_buffer;
 pub mod control;

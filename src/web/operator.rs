@@ -1,5 +1,5 @@
-//! `GET /readyz`, `GET /metrics` and the pages, for the operator. The listener is bound to loopback, which any local
-//! user can reach. Without the server's token `/readyz` returns its state and nothing else.
+//! `GET /readyz`, `GET /metrics` and the operator's pages. The listener is bound to loopback, which any local user can
+//! reach. So without the server's token, `/readyz` returns only its state.
 
 use std::sync::Arc;
 
@@ -30,19 +30,19 @@ pub struct OperatorContext {
     pub control: ControlContext,
     pub providers: Arc<ModelProviders>,
     pub settings: Arc<Settings>,
-    /// The reviewer since the last reload.
+    /// Name of the reviewer model as of the last reload.
     pub reviewer: ReloadableValue<String>,
     pub refusals: Arc<WebhookRefusalLog>,
     pub observed: MetricSources,
     /// Workflows whose graphs the pages draw.
     pub workflows: &'static [&'static dyn AnyWorkflow<StepServices>],
-    /// Notified when a delivery should be processed again.
+    /// Notified when a delivery is to be processed again.
     pub bell: Arc<Notify>,
-    /// Ends streams that would otherwise last as long as the client listens.
+    /// Cancelled at shutdown to end event streams, which would otherwise last as long as the client listens.
     pub stop: CancellationToken,
 }
 
-/// Returns the routes for the operator.
+/// Returns the routes of the operator listener.
 pub fn operator_router(operator: OperatorContext) -> Router {
     let operator = Arc::new(operator);
     Router::new()
@@ -53,8 +53,8 @@ pub fn operator_router(operator: OperatorContext) -> Router {
         .layer(from_fn_with_state(operator, pages::require_known_host))
 }
 
-/// Reports readiness: the server accepts and stores deliveries. Unavailable models make it `degraded`, not unready,
-/// because runs wait for them and a restart would not help.
+/// Responds whether the server accepts and stores deliveries. Unavailable models make the state `degraded` but not
+/// unready, because runs wait for the models and a restart would not help.
 async fn ready(State(operator): State<Arc<OperatorContext>>, headers: HeaderMap) -> Response {
     let ControlContext { token, store, engine, .. } = &operator.control;
     let authorized = token.authorizes(&headers);

@@ -1,6 +1,6 @@
 //! Client of a webhook relay (smee protocol), for a server that GitHub cannot reach. The relay receives GitHub's
-//! requests and forwards them as server-sent events. They pass the same checks as direct requests, including the
-//! signature, so the relay is not trusted.
+//! requests and forwards them as server-sent events. Forwarded requests pass the same checks as direct ones, including
+//! the signature check, so the relay need not be trusted.
 
 use std::{
     collections::BTreeMap,
@@ -27,14 +27,15 @@ use url::Url;
 use super::control::ControlMessage;
 use crate::{clock::SharedClock, limits, types::with_causes};
 
-/// Timeout of a silent stream; smee's server sends something every 30 s.
+/// Time without any data after which a stream is given up. A smee server sends something every 30 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// First delay before reconnecting. It doubles after each failure, up to `LONGEST_RETRY`.
+/// Delay before the first reconnection attempt. The delay doubles after each failure, up to `LONGEST_RETRY`.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
-/// Maximum size of an event, which contains the quoted body and the headers.
+/// Maximum size of an event in bytes. An event contains the headers and the body as a quoted string, which is longer
+/// than the body itself.
 const EVENT_BYTES: usize = 2 * limits::WEBHOOK_BODY_BYTES;
 
 /// Headers that the webhook route reads.
@@ -57,7 +58,8 @@ impl WebhookRelay {
         Ok(Self { channel, client: client.build()?, router: TowerToHyperService::new(router), clock })
     }
 
-    /// Listens forever. The sweep of GitHub's delivery log finds deliveries missed while the relay is unavailable.
+    /// Listens forever. Deliveries missed while the relay is unavailable are found later by the sweep of GitHub's
+    /// delivery log.
     pub async fn run(self) {
         let mut pause = FIRST_RETRY;
         loop {
@@ -75,7 +77,7 @@ impl WebhookRelay {
         }
     }
 
-    /// Reads one connection until it ends or fails.
+    /// Reads events from one connection until the connection ends or fails.
     async fn listen(&self, received: &mut bool) -> Result<(), String> {
         let lost = |error: reqwest::Error| with_causes(&error.without_url());
         let request = self.client.get(self.channel.clone()).header(header::ACCEPT, "text/event-stream");
@@ -147,7 +149,7 @@ impl WebhookRelay {
     }
 }
 
-/// Builds the webhook request from an event, which has the headers by name next to the body.
+/// Builds the webhook request from an event, whose JSON object contains the headers as fields next to the body.
 fn parse_request(event: &str) -> Option<Request<Body>> {
     let fields: BTreeMap<String, Box<RawValue>> = serde_json::from_str(event).ok()?;
     let text = |name: &str| serde_json::from_str::<String>(fields.get(name)?.get()).ok();

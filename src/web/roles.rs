@@ -1,4 +1,4 @@
-//! State of each agent role on this server: which model it uses, and whether it can work.
+//! State of each agent role on this server: the model that the role uses, and whether the role is available.
 
 use crate::{
     agents::{AgentRole, ROLES},
@@ -6,11 +6,11 @@ use crate::{
     providers::ModelProviders,
 };
 
-/// State of a role on this server.
+/// State of one agent role on this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleState {
     pub name: &'static str,
-    /// `ready` or `unavailable`.
+    /// State as a word: `ready` or `unavailable`.
     pub state: &'static str,
     pub why: String,
 }

@@ -1,5 +1,6 @@
 //! The secret of the operator listener and the control socket. A local connection or our user id proves nothing,
-//! because model programs have both. They cannot read this file: the sandbox keeps them out of the data directory.
+//! because model programs run locally under the same user. But model programs cannot read the token file, because the
+//! sandbox keeps them out of the data directory.
 
 use std::{
     fs,
@@ -23,12 +24,14 @@ pub(super) fn random_hex() -> io::Result<String> {
     Ok(hex::encode(bytes))
 }
 
-/// Compares in constant time.
+/// Returns whether two strings are equal. The comparison takes constant time, so that its duration reveals nothing
+/// about the secret.
 pub(super) fn constant_time_eq(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
-/// Bearer token of one server start. The control socket requires it, and so do `/metrics` and the details of `/readyz`.
+/// Bearer token, created anew at each server start. The control socket, `/metrics` and the details of `/readyz` require
+/// it.
 #[derive(Debug, Clone)]
 pub struct ServerToken(SecretString);
 
@@ -38,7 +41,7 @@ pub fn token_file(data: &Path) -> PathBuf {
 }
 
 impl ServerToken {
-    /// Creates a new token and writes it to the data directory for the command line.
+    /// Creates a new token and writes it to the data directory, where the command line reads it.
     pub fn renew(data: &Path) -> io::Result<Self> {
         let (token, path) = (random_hex()?, token_file(data));
         match fs::remove_file(&path) {
@@ -58,7 +61,7 @@ impl ServerToken {
         Ok(Self(fs::read_to_string(token_file(data))?.into()))
     }
 
-    /// Returns the value of the `Authorization` header.
+    /// Returns the token as the value of an `Authorization` header.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0.expose_secret())
     }

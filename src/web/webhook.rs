@@ -1,4 +1,4 @@
-//! `POST /webhook` and a bare `GET /healthz`.
+//! `POST /webhook`, and `GET /healthz`, which only answers `ok`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -33,16 +33,16 @@ use crate::{
     types::{DeliveryId, Timestamp},
 };
 
-/// Timeout for reading a whole body; GitHub itself gives up after ten seconds.
+/// Timeout for reading a whole request body. GitHub itself gives up after ten seconds.
 const WEBHOOK_READ: Duration = Duration::from_secs(15);
 
-/// `Retry-After` of a refused delivery.
+/// Value of the `Retry-After` header when the server cannot take a delivery now.
 const WEBHOOK_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// State of the public listener's routes.
 pub struct WebhookContext {
     pub store: Arc<Store>,
-    /// The webhook secret, and during a rotation the previous one.
+    /// The webhook secret. During a rotation, also the previous secret.
     pub secrets: ReloadableValue<Vec<SecretString>>,
     /// Notified after each stored delivery.
     pub bell: Arc<Notify>,
@@ -51,11 +51,11 @@ pub struct WebhookContext {
     pub deliveries: DeliveryOutcomeCounter,
 }
 
-/// Webhook requests since the server's start, by response.
+/// Number of webhook requests since the server's start, by kind of response.
 pub type DeliveryOutcomeCounter = Family<[(&'static str, &'static str); 1], Counter>;
 
-/// Counter and throttled log of requests refused as not from GitHub. Nothing else reveals a wrong webhook secret.
-/// Anybody can send invalid requests at will, so all are counted but few are logged.
+/// Counts and logs requests that were refused because they are not from GitHub. A wrong webhook secret shows up nowhere
+/// else. Anybody can send invalid requests at will, so all of them are counted but only few are logged.
 #[derive(Default)]
 pub struct WebhookRefusalLog(LogThrottle);
 
@@ -83,7 +83,8 @@ impl WebhookContext {
 /// Context and body buffer of the webhook route.
 struct WebhookState {
     context: WebhookContext,
-    /// Buffer for request bodies. It includes bodies that wait to be written, so it also bounds the writer's queue.
+    /// Buffer for request bodies. Bodies that wait to be written to disk stay in the buffer, so it also limits the
+    /// length of the writer's queue.
     buffer: BodyBuffer,
 }
 
@@ -159,8 +160,9 @@ struct DeliveryResponseBody<'a> {
     message: &'static str,
 }
 
-/// Reads the whole body and returns it with its buffer permit. Otherwise returns the error response: 413 above GitHub's
-/// own limit, 400 if the body ends early, 503 if the buffer is full or the body was evicted.
+/// Reads the whole body and returns it with its buffer permit. Otherwise returns the error response. The status is 413
+/// if the body exceeds GitHub's own limit, 400 if the body ends early, and 503 if the buffer is full or the body was
+/// evicted.
 async fn read_body(
     buffer: &BodyBuffer,
     headers: &HeaderMap,
@@ -199,7 +201,8 @@ fn too_large() -> Response {
     )
 }
 
-/// Returns a 503. GitHub does not retry by itself; the sweep of GitHub's delivery log finds the delivery later.
+/// Returns a 503 response with this sentence. GitHub does not retry by itself, but the sweep of GitHub's delivery log
+/// finds the delivery later.
 fn retry_later(sentence: &str) -> Response {
     let mut response = text_response(StatusCode::SERVICE_UNAVAILABLE, sentence);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(WEBHOOK_RETRY_AFTER.as_secs()));

@@ -1,9 +1,9 @@
-//! `lld`: turns an issue into a low-level design. A second model family reviews it and a person approves it, unless the
-//! settings accept an APPROVED review without a person.
+//! `lld`: turns an issue into a low-level design. A model of a second family reviews the design, and a person approves
+//! it. The settings can instead accept an APPROVED review without a person.
 //!
-//! [`LldWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the design format in
-//! [`documents::lld`](crate::documents::lld); `DesignDocument` connects the two. Only review and verdict gate lead to
-//! [`LldStep::Finalize`], which publishes exactly the reviewed and approved bytes.
+//! [`LldWorkflow::GRAPH`] lists all transitions. The bodies of the steps are in [`stage`], the design format is in
+//! [`documents::lld`](crate::documents::lld), and `DesignDocument` connects the two. Only the review and the verdict
+//! gate lead to [`LldStep::Finalize`], which publishes exactly the reviewed and approved bytes.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::{
     types::{IssueNo, Role},
 };
 
-/// The workflow.
+/// The `lld` workflow.
 pub struct LldWorkflow;
 
 /// Names and defaults of the workflow's settings.
@@ -36,7 +36,7 @@ pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     ..WorkflowDefaults::for_document(LldWorkflow::NAME, "docs/lld/LLD-{issue}.md")
 };
 
-/// The steps.
+/// The steps of `lld`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LldStep {
     Load,

@@ -1,4 +1,4 @@
-//! The workflows. A new workflow needs a file here and three lines below.
+//! The workflows. Adding a workflow takes a new file in this folder and three lines below.
 
 pub mod implement;
 pub mod issue;
@@ -15,7 +15,7 @@ use crate::{
     rounds::StepServices,
 };
 
-/// All workflows, in the order of `/help`.
+/// All workflows, in the order in which `/help` lists them.
 pub static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
     &route::RouteWorkflow,
     &scout::ScoutWorkflow,
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::engine::{SavedCheckpoint, Workflow};
 
-    /// Reads or upcasts each checkpoint in the fixtures of every version.
+    /// Asserts that every checkpoint in the fixtures of all versions can be read or upcast.
     fn reads_what_it_stored<W: Workflow<StepServices>>() {
         let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/states");
         let mut read = 0;

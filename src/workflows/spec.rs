@@ -1,8 +1,8 @@
 //! `spec`: turns an approved design into an implementation spec, on the same branch and pull request.
 //!
-//! [`SpecWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the spec format in
+//! [`SpecWorkflow::GRAPH`] lists all transitions. The bodies of the steps are in [`stage`], the spec format is in
 //! [`documents::spec`](crate::documents::spec). The gate comes before the review. If the settings turn the gate off, an
-//! APPROVED review publishes the spec, because a spec executes nothing.
+//! APPROVED review is enough to publish the spec, because a spec contains nothing that is executed.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ use crate::{
     types::{IssueNo, Role},
 };
 
-/// The workflow.
+/// The `spec` workflow.
 pub struct SpecWorkflow;
 
 /// Names and defaults of the workflow's settings.
@@ -36,13 +36,14 @@ pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     ..WorkflowDefaults::for_document(SpecWorkflow::NAME, "docs/spec/SPEC-{issue}.md")
 };
 
-/// Artifact that the spec builds on.
+/// Kind of the artifact that the spec builds on: the approved design.
 const DESIGN: &str = "lld";
 
-/// Maximum files that a design may change. The spec has an excerpt of each file, and people have to read all of them.
+/// Maximum number of files that a design may change. The spec contains an excerpt of each file, and people have to read
+/// all excerpts.
 const MOST_FILES: usize = 60;
 
-/// The steps.
+/// The steps of `spec`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SpecStep {
     Load,
@@ -185,12 +186,13 @@ fn next_step(at: SpecStep, exit: &StepResult) -> Option<SpecStep> {
 struct SpecDocument {
     /// The approved design; empty until it is loaded.
     design: String,
-    /// File contents at the base commit.
+    /// Contents, at the base commit, of the files that the design changes.
     texts: BTreeMap<String, String>,
 }
 
 impl SpecDocument {
-    /// Checks that the design still fits the code. Otherwise no draft could be right, so no model is called.
+    /// Checks that the approved design still fits the code. If it does not, no draft could be right, so the run fails
+    /// before a model is called.
     async fn require_design_fits(&self, s: &StageState, cx: &StepContext) -> Result<StepResult, StepError> {
         let files = self.files_to_change().len();
         if files > MOST_FILES {

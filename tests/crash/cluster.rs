@@ -1,6 +1,6 @@
-//! Several servers share one Postgres. At random the test kills, freezes and disconnects servers, and once fails over
-//! the database. The final state on GitHub must be that of one undisturbed server. A server that lost a run's lease
-//! must write nothing.
+//! Several servers share one Postgres. At random times, the test kills, freezes and disconnects servers, and once it
+//! fails over the database. The final state on GitHub must equal the state that a single undisturbed server produces. A
+//! server that lost a run's lease must write nothing for that run.
 
 use std::{
     fs,
@@ -31,16 +31,16 @@ use crate::{
     world::{Known, SECRET, without_toys},
 };
 
-/// Shortest allowed lease. A server frozen for longer loses its runs.
+/// Duration of the leases, the shortest that the settings allow. A server that is frozen for longer loses its runs.
 const LEASE: Duration = Duration::from_secs(8);
 
-/// Time the models take for a response, long enough that some kills hit a call.
+/// Time that the models take for a response. It is long enough that some kills happen during a call.
 const MODEL_DELAY: Duration = Duration::from_millis(1000);
 
-/// Faults that the test injects.
+/// Kinds of faults that the test injects.
 const KINDS: [&str; 4] = ["cut", "kill", "freeze", "database failover instead of a fault of"];
 
-/// Amount of work, and number of faults.
+/// Amount of work and number of faults of one test.
 #[derive(Clone, Copy)]
 struct Size {
     repositories: usize,
@@ -48,8 +48,8 @@ struct Size {
     faults: usize,
 }
 
-/// SQL that records each write with the server that made it and the node that had claimed the run at that moment. Each
-/// server connects with its own role.
+/// SQL that installs triggers. The triggers record each write, the server that made it, and the node that held the
+/// run's lease at that moment. Each server connects with a database role of its own.
 const HISTORY: &str = "
     CREATE TABLE public.history (by TEXT, what TEXT, run TEXT, visit BIGINT, holder BIGINT);
     CREATE TABLE public.process (by TEXT, node BIGINT);
@@ -72,13 +72,13 @@ const HISTORY: &str = "
     CREATE TRIGGER saved AFTER UPDATE ON countersign.all_run FOR EACH ROW
         WHEN (NEW.visit <> OLD.visit OR NEW.state <> OLD.state) EXECUTE FUNCTION public.saved();";
 
-/// Query for journal entries and checkpoints written by a server that had not claimed the run.
+/// Query for journal entries and checkpoints that were written by a server without the run's lease.
 const WRITES_WITHOUT_LEASE: &str = "
     SELECT history.by || ' wrote ' || what || ' of run ' || run || ', visit ' || visit || ', held by '
         || COALESCE(process.by || ' as node ' || holder, 'nobody')
     FROM public.history LEFT JOIN public.process ON node = holder WHERE process.by IS DISTINCT FROM history.by";
 
-/// Hub in this process, and servers as child processes that know only the hub and their shared database.
+/// The hub in this process, and servers as child processes. The servers share only the hub and their database.
 struct Site {
     directory: TempDir,
     hub: Hub,
@@ -97,7 +97,7 @@ struct Server {
 }
 
 impl Site {
-    /// Sets up database, hub and servers. Prints a note and returns `None` if Postgres is not installed.
+    /// Sets up the database, the hub and the servers. Prints a note and returns `None` if Postgres is not installed.
     fn open(runtime: &Runtime, models: &Models, key: &str, servers: usize, size: Size) -> Option<Self> {
         let pair = Pair::start()?;
         let setup = async {
@@ -157,7 +157,8 @@ impl Site {
         Some(site)
     }
 
-    /// Creates the issues. Each repository has its own owner, so that no run waits while another writes to GitHub.
+    /// Creates repositories and their issues. Each repository has its own owner, so that no run waits while another run
+    /// writes to GitHub.
     fn create_threads(hub: &Hub, known: &Known, size: Size) -> (Vec<(RepoId, IssueNo)>, Vec<InstallationId>) {
         let sample = embedded_sample();
         let (title, body) = &sample.issues[0];
@@ -183,7 +184,7 @@ impl Site {
         Running::start(&mut countersign(&["serve", "--config", &self.servers[number].config]))
     }
 
-    /// Connects to the database that accepts writes.
+    /// Connects to the database server that accepts writes, also after a failover.
     fn database(&self) -> Client {
         self.pair
             .address("countersign")
@@ -194,8 +195,8 @@ impl Site {
             .unwrap()
     }
 
-    /// Counts unfinished runs. GitHub does not show when a run is finished, because the run continues after its last
-    /// comment.
+    /// Returns the number of unfinished runs. The count comes from the database because a run continues for a moment
+    /// after its last comment on GitHub.
     fn runs_left(&self) -> i64 {
         let sql =
             "SELECT COUNT(*) FROM countersign.all_run WHERE status NOT IN ('done', 'failed', 'stopped')";
@@ -208,7 +209,7 @@ impl Site {
         assert!(found.is_empty(), "written by a server that had lost the run's lease: {found:#?}");
     }
 
-    /// Counts the unfinished calls of this server, or of all servers.
+    /// Returns the number of unfinished model calls of this server, or of all servers.
     fn in_flight(&self, of: Option<&str>) -> usize {
         let sql = "SELECT COUNT(*) FROM countersign.all_call c JOIN countersign.all_run r ON r.repo = c.repo AND r.seq = c.run
             JOIN public.process p ON p.node = r.taken WHERE c.status = 'reserved' AND ($1::text IS NULL OR p.by = $1)";
@@ -216,8 +217,8 @@ impl Site {
         usize::try_from(row.get::<_, i64>(0)).unwrap()
     }
 
-    /// Acts as people and GitHub, and injects faults, until every thread is finished. Returns the number of calls that
-    /// may have been lost.
+    /// Plays the parts of people and GitHub, and injects faults, until every thread is finished. Returns the number of
+    /// calls that may have been lost.
     fn live(&mut self, random: &mut Random, faults: usize) -> usize {
         let begun = Instant::now();
         let (mut lost, mut injected) = (0, 0);
@@ -309,7 +310,7 @@ impl Site {
         lost
     }
 
-    /// State of each repository as people see it on GitHub.
+    /// Returns the state of each repository as people see it on GitHub.
     fn seen(&self) -> Vec<String> {
         let sql = "SELECT hash, 'AUDIT' FROM countersign.all_audit UNION ALL
             SELECT repo || '-' || seq, 'RUN ' || workflow || ' of ' || issue FROM countersign.all_run";

@@ -20,7 +20,7 @@ fn demo(data: &Path) -> [String; 6] {
     ["demo", "--yes", "--through", "lld", "--data", data.to_str().unwrap()].map(str::to_owned)
 }
 
-/// Runs the demo to its end and returns its output.
+/// Runs the demo until it ends and returns its output.
 fn run_demo(data: &Path) -> String {
     let arguments = demo(data);
     let output = run_countersign(&arguments.each_ref().map(String::as_str));
@@ -29,7 +29,7 @@ fn run_demo(data: &Path) -> String {
     printed
 }
 
-/// Returns the issue, the pull requests and the branch that the demo left on its hub.
+/// Returns the issue, the pull requests and the branch that the demo created on its hub.
 fn final_state(data: &Path) -> String {
     runtime().block_on(async {
         let hub = Hub::start(HubOptions {

@@ -1,5 +1,5 @@
-//! The disk becomes full or read-only again and again during a run. No database is corrupted, the server acknowledges
-//! nothing it could not store, and the run continues once the disk works.
+//! The disk becomes full or read-only again and again during a run. No database may be corrupted, and the server must
+//! not acknowledge a delivery that it could not store. The run must continue once the disk works again.
 
 use std::{
     sync::{
@@ -26,8 +26,8 @@ use crate::{
     world::World,
 };
 
-/// Number of commits between two disk failures. It divides the length of no pattern in a run, so that the failures hit
-/// different moments.
+/// Number of commits between two disk failures. No repeating pattern of commits in a run has a length divisible by this
+/// number, so that the failures hit different moments.
 const COMMITS_PER_FAILURE: usize = 23;
 
 /// Length of a failure, in ticks of one second each.
@@ -85,7 +85,8 @@ fn runs_finish_on_a_disk_that_keeps_failing() {
     });
 }
 
-/// Fills the disk of Postgres completely, so that a comment too long for the free space of its pages is refused.
+/// Fills the disk of Postgres completely. A comment that does not fit into the free space of existing database pages
+/// must then be refused.
 #[test]
 fn run_finishes_after_the_postgres_disk_was_full() {
     let Some(address) = postgres::database_on_a_small_disk() else { return };
@@ -123,7 +124,7 @@ fn run_finishes_after_the_postgres_disk_was_full() {
     });
 }
 
-/// Lets people act and time pass while the disk fails now and then. Returns the number of failures.
+/// Lets people act and time pass while the disk fails now and then. Returns the number of disk failures.
 async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &AtomicUsize) -> usize {
     let thread = Thread { hub: &w.hub, repo: w.repo, issue: w.issue };
     let (mut broken, mut left, mut tick) = (0, 0, 0);
@@ -164,7 +165,7 @@ async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &Atomi
     panic!("the run did not finish in time:\n{}", w.thread());
 }
 
-/// Asserts that the server refuses a delivery it cannot store, and says why.
+/// Asserts that the server refuses a delivery that it cannot store, with an error that states the reason.
 async fn assert_delivery_refused(w: &World, number: usize, read_only: bool) {
     let maya = w.user("maya");
     w.hub.label(w.repo, w.issue, maya, "question").unwrap();
@@ -175,7 +176,7 @@ async fn assert_delivery_refused(w: &World, number: usize, read_only: bool) {
     assert!(message.contains("main.db") && message.contains(reason), "{message}");
 }
 
-/// A delivery larger than the free space of any page, even when compressed.
+/// Returns a delivery that is larger than the free space of any database page, even when compressed.
 fn large_delivery(number: usize) -> NewDelivery {
     NewDelivery {
         id: DeliveryId(format!("unkept-{number}")),

@@ -29,24 +29,24 @@ use crate::{
     world::{Known, SECRET, World, without_toys},
 };
 
-/// Shortest time from a start to its kill, longer than a boot takes. `LONGEST` is the longest time; a whole design
-/// takes several times as long.
+/// Shortest time from a server's start to its kill. It is longer than a start of the server takes. `LONGEST` is the
+/// longest such time; a whole design takes several times as long.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(900);
 
-/// Time the models take for a response, long enough that some kills hit a call.
+/// Time that the models take for a response. It is long enough that some kills happen during a call.
 const MODEL_DELAY: Duration = Duration::from_millis(80);
 
-/// Kills in one run of a scenario; after that the run may finish.
+/// Number of kills during one run of a scenario. After these kills, the run may finish.
 const KILLS_PER_SCENARIO_RUN: usize = 10;
 
-/// Hub in this process, and the bot as a child process that reaches it by HTTP only.
+/// The hub in this process, and the bot as a child process that reaches the hub only by HTTP.
 struct Site {
     directory: TempDir,
     hub: Hub,
     known: Known,
     webhook: Url,
-    /// Number of deliveries before the first start of the server.
+    /// Number of deliveries that the hub sent before the first start of the server.
     before: usize,
 }
 
@@ -84,7 +84,8 @@ impl Site {
         TcpStream::connect(address.as_slice()).is_ok()
     }
 
-    /// Acts as people and GitHub during the life of one server process. Returns whether the scenario is finished.
+    /// Starts the server and plays the parts of people and GitHub until the time `until` has passed or the scenario is
+    /// finished; then kills the server. Returns whether the scenario is finished.
     async fn run_server_once(&self, scenario: &Scenario, until: Option<Duration>) -> bool {
         let mut bot = self.serve();
         let born = Instant::now();
@@ -121,8 +122,8 @@ impl Site {
         over
     }
 
-    /// Asserts that the inbox left by a kill has every delivery that was answered with 202. Deliveries from before
-    /// the first start have old timestamps, so the retention rule may have deleted them.
+    /// Asserts that the inbox of a killed server contains every delivery that was answered with 202. Deliveries from
+    /// before the first start are ignored: their timestamps are old, so the retention rule may have deleted them.
     fn assert_acknowledged_deliveries_stored(&self) {
         let data = self.directory.path().join("bot/data");
         let copy = tempfile::tempdir().unwrap();
@@ -195,7 +196,8 @@ fn run_killed_at_random_times_reaches_the_state_of_an_unkilled_run() {
     ));
 }
 
-/// The drafter and a grandchild in its own session outlive a killed server. The next server must end both processes.
+/// The drafter's program and its child in another session outlive the killed server. The next server must end both of
+/// these processes.
 #[test]
 fn next_server_kills_only_orphans_of_the_killed_server() {
     let models = Models::hanging();

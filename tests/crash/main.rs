@@ -1,4 +1,4 @@
-//! Crash tests: kill the bot at any moment and check that the resumed run ends as if it had not been killed.
+//! Crash tests: kill the bot at any moment and check that the resumed run ends like a run that was never killed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 

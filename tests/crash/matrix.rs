@@ -1,5 +1,5 @@
-//! The crash matrix. One run of each scenario is copied after each commit, write, call and act, in the state that a
-//! kill would leave. Each copy is resumed on its own and compared with the run that was not killed.
+//! The crash matrix. During one run of each scenario, the data are copied after each commit, write, call and act, in
+//! the state that a kill would leave. Each copy is resumed on its own and compared with the run that was not killed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use crate::{
     world::{Setting, World},
 };
 
-/// Workflow whose changes are built and tested.
+/// Name of the workflow whose changes are built and tested.
 const CODE: &str = "implement";
 
 /// Time from a kill to the next start.
@@ -38,7 +38,7 @@ const DOWNTIME: Duration = Duration::from_secs(7);
 pub(crate) struct Baseline {
     pub(crate) seen: String,
     pub(crate) calls: usize,
-    /// Steps of the run, as stored.
+    /// Steps that the run went through, by their stored names.
     steps: BTreeSet<String>,
 }
 
@@ -46,28 +46,29 @@ pub(crate) struct Baseline {
 pub(crate) struct Resumed {
     number: usize,
     moment: Moment,
-    /// Step of the run at the kill, as stored. `None` before the run started.
+    /// Stored name of the step that the run was in at the kill. `None` if the run had not started.
     step: Option<String>,
     seen: String,
-    /// Number of paid calls before and after the kill.
+    /// Total number of paid calls, before and after the kill.
     calls: usize,
     pub(crate) totals: LedgerTotals,
-    /// Spending error found at the kill or at the end.
+    /// Description of a spending error found after the kill or at the end.
     overspent: Option<String>,
-    /// Input tokens the ledger should have: those recorded at the kill, and those of the calls since.
+    /// Number of input tokens that the ledger should contain: the tokens recorded at the kill plus the tokens of all
+    /// later calls.
     read: u64,
 }
 
-/// Totals of the ledger's calls.
+/// Totals over all calls in the ledgers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LedgerTotals {
-    /// Calls with a recorded outcome.
+    /// Number of calls with a recorded outcome.
     pub(crate) settled: usize,
-    /// Calls whose outcome is unknown.
+    /// Number of calls whose outcome is unknown.
     pub(crate) lost: usize,
-    /// Calls still in progress.
+    /// Number of calls still in progress.
     reserved: usize,
-    /// Input tokens reported by the models.
+    /// Number of input tokens that the models reported.
     pub(crate) read: u64,
 }
 
@@ -83,8 +84,8 @@ impl LedgerTotals {
         }
     }
 
-    /// Describes how the totals differ from the calls the models received. `read` is the number of input tokens that
-    /// these calls are known to have used.
+    /// Returns a description of how the totals differ from the calls that the models received; `None` if they match.
+    /// `read` is the number of input tokens that these calls are known to have used.
     pub(crate) fn mismatch(&self, calls_made: usize, read: u64) -> Option<String> {
         let Self { settled, lost, reserved, .. } = *self;
         let right = (settled..=settled + lost).contains(&calls_made) && reserved == 0 && self.read == read;
@@ -103,7 +104,7 @@ async fn ledgers(w: &World) -> Vec<RunLedger> {
     ledgers
 }
 
-/// Describes spending or reservations that do not fit this number of reviews.
+/// Returns a description of spending or reservations that do not fit this number of reviews; `None` if everything fits.
 async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<String> {
     let ledgers = ledgers(w).await;
     let of = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.shared_cap_amount().0).sum::<u64>();
@@ -158,7 +159,7 @@ fn thread_of(w: &World) -> Thread<'_> {
     Thread { hub: &w.hub, repo: w.repo, issue: w.issue }
 }
 
-/// World with default settings and models that cost money.
+/// Creates a test environment with default settings and models that cost money.
 pub(crate) async fn world(models: &Models, key: &str) -> World {
     World::new(setting(models, key)).await
 }
@@ -169,7 +170,8 @@ pub(crate) fn setting(models: &Models, key: &str) -> Setting {
     Setting { models, toml, env, toys: true, ..Setting::default() }
 }
 
-/// Like [`world`], but with the scenario's budget, and on this Postgres database if one is given.
+/// Creates a test environment like [`world`], but with the scenario's budget. Uses the Postgres database at the given
+/// address, if any.
 pub(crate) async fn capped_world(
     scenario: &Scenario,
     (models, key): (&Models, &str),
@@ -184,7 +186,7 @@ pub(crate) async fn capped_world(
     World::new(Setting { models, toml, env, files, bare, toys: true, postgres, ..Setting::default() }).await
 }
 
-/// Plays a scenario without kills.
+/// Plays a scenario without kills and returns the result, with which resumed runs are compared.
 pub(crate) async fn baseline(
     mut w: World,
     scenario: &Scenario,
@@ -205,7 +207,7 @@ pub(crate) async fn baseline(
     Baseline { seen: seen(&w, &[]).await, calls, steps: trail.into_iter().map(|row| row.step).collect() }
 }
 
-/// Requests the failed deliveries again and plays the scenario to its end.
+/// Requests a redelivery of the failed deliveries and plays the scenario to its end.
 pub(crate) async fn redeliver_and_play(w: &mut World, scenario: &Scenario) {
     // GitHub never retries a delivery by itself; the app requests it from the delivery log.
     redeliver(&w.hub);
@@ -226,7 +228,7 @@ pub(crate) fn redeliver(hub: &Hub) {
     }
 }
 
-/// Starts bot and hub on the data of a kill and plays the scenario to its end.
+/// Starts the bot and the hub on the data that a kill left, and plays the scenario to its end.
 pub(crate) async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
     let Point { number, moment, step, directory, now, calls, settled, known, address } = point;
     let key = format!("{}-{}-{number}", scenario.workflow, scenario.name.replace(' ', "-"));
@@ -261,7 +263,7 @@ pub(crate) async fn resume(point: Point, scenario: &Scenario, models: &Models) -
     }
 }
 
-/// Describes the first error of a resumed run, if any.
+/// Returns a description of the first error in a resumed run; `None` if the run is right.
 pub(crate) fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
     let Resumed { calls, totals, read, overspent, .. } = resumed;
     if overspent.is_some() {
@@ -274,8 +276,8 @@ pub(crate) fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
 }
 
 impl Baseline {
-    /// Describes how another run of the scenario differs from this one, or that it made more additional calls than were
-    /// lost.
+    /// Returns a description of how another run of the scenario differs from this one; `None` if they match. The other
+    /// run may make as many additional calls as it lost.
     pub(crate) fn differs(&self, seen: &str, calls: usize, lost: usize) -> Option<String> {
         if calls < self.calls || calls > self.calls + lost {
             return Some(format!("{calls} paid calls, {lost} of them lost, instead of {}", self.calls));
@@ -285,7 +287,7 @@ impl Baseline {
     }
 }
 
-/// Resumes points as they arrive, one per core at a time.
+/// Resumes points as they arrive. As many points are resumed at the same time as the machine has cores.
 fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc<Models>) -> Vec<Resumed> {
     let points = Mutex::new(points);
     let all = Mutex::new(Vec::new());
@@ -307,11 +309,11 @@ fn resume_all(points: Receiver<Point>, scenario: &'static Scenario, models: &Arc
     all
 }
 
-/// Without `COUNTERSIGN_TESTS=all`, one in this many kept points is resumed.
+/// Without `COUNTERSIGN_TESTS=all`, only one in this many recorded points is resumed.
 const RESUME_ONE_IN: usize = 12;
 
-/// Kills the scenario at every `step`th commit, starting with a random one, and at all kept moments that are not
-/// commits. Resumes only a sample of the copies unless `COUNTERSIGN_TESTS=all`.
+/// Simulates kills of the scenario at every `step`th commit, starting with a random one, and at all selected moments
+/// that are not commits. Unless `COUNTERSIGN_TESTS=all` is set, only a sample of the copies is resumed.
 fn check_kills(scenario: &'static Scenario, step: usize) {
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));

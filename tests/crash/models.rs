@@ -1,5 +1,5 @@
-//! Two paid models that count every call on arrival. A response depends only on the prompt, so a retry gets the same
-//! response.
+//! Two paid models that count every call on arrival. A response depends only on the prompt, so a retried call gets the
+//! same response.
 
 use std::{
     collections::HashMap,
@@ -21,29 +21,29 @@ use url::Url;
 
 use crate::script;
 
-/// API key of one world.
+/// API key, which identifies a test environment.
 pub(crate) type Key = String;
 
 type Callback = Arc<dyn Fn() + Send + Sync>;
 
-/// Weak sentence of the first draft, which the review finds.
+/// Vague sentence in the first draft, to which the review objects.
 const WEAK: &str = "2. Invalid input is handled appropriately.";
 const STRONG: &str =
     "2. An invalid input ends with exit status 2 and one line on standard error; no file is changed.";
-/// Heading in every version, so that any version can be revised.
+/// Heading that every version of the document contains, so that any version can be revised at this place.
 const ANCHOR: &str = "### Open Questions";
 
-/// Route the drafter's model chooses for a request in free words.
+/// Response of the drafter's model that routes a free-text request.
 const ROUTED: &str = r#"{"skill": "feature-brief", "confidence": 0.8, "intent": "work"}"#;
 
-/// Input tokens reported for every call.
+/// Number of input tokens that the models report for every call.
 pub(crate) const READ: u64 = 1000;
 
 /// List price of one review in micro-dollars, for `READ` input and `ANSWERED` output tokens.
 pub(crate) const REVIEW: u64 = READ * 2 + ANSWERED * 12;
 const ANSWERED: u64 = 100;
 
-/// Both models, shared by all worlds.
+/// Both models. All test environments share them.
 pub(crate) struct Models {
     reviewer: Arc<Reviewer>,
     url: Url,
@@ -54,13 +54,13 @@ pub(crate) struct Models {
 struct Reviewer {
     thinking: Duration,
     calls: Mutex<HashMap<Key, usize>>,
-    /// Callbacks by key, called for each review before it is answered.
+    /// Callbacks by API key. The callback is called for each review before the response is sent.
     on_review: Mutex<HashMap<Key, Callback>>,
 }
 
 impl Models {
-    /// Starts the models. The reviewer serves on its own thread until the process ends, because worlds come and go.
-    /// Each response takes `thinking`.
+    /// Starts the models. The reviewer serves on its own thread until the process ends, because it outlives the
+    /// individual test environments. Each response takes the time `thinking`.
     pub(crate) fn start(thinking: Duration) -> Self {
         let reviewer = Arc::new(Reviewer { thinking, ..Reviewer::default() });
         let router = Router::new().route("/v1beta/models/{call}", post(review)).with_state(reviewer.clone());
@@ -123,16 +123,17 @@ impl Models {
         Self { reviewer, url, drafter }
     }
 
-    /// Starts models whose drafter never answers, ignores SIGTERM and has a child in its own session. The drafter
-    /// writes both PIDs and its home to its configuration directory.
+    /// Starts models whose drafter never responds, ignores SIGTERM and has a child process in another session. The
+    /// drafter writes both PIDs and its home directory to a file in its configuration directory.
     pub(crate) fn hanging() -> Self {
         let models = Self::start(Duration::ZERO);
         fs::write(package(&models.drafter).join("claude"), HANGING).unwrap();
         models
     }
 
-    /// Lines of `countersign.toml` that make a world use these models. The drafter's calls are counted below the
-    /// world's own data directory, so a copy of the world starts with the count at that moment.
+    /// Returns the lines of `countersign.toml` that make a test environment use these models. The drafter's calls are
+    /// counted in a file in the environment's own data directory. So a copy of the environment starts with the count at
+    /// the time of the copy.
     pub(crate) fn toml(&self) -> String {
         format!(
             "[providers.claude]\npath = {:?}\nbase_url = \"{1}\"\n[providers.gemini]\nbase_url = \"{1}\"\n",
@@ -145,13 +146,13 @@ impl Models {
         format!("GEMINI_API_KEY={key}\n")
     }
 
-    /// Counts all calls of the world in `directory`, which uses this key.
+    /// Returns the number of all calls that the test environment in `directory` with this API key has made.
     pub(crate) fn calls(&self, directory: &Path, key: &str) -> usize {
         let drafts = fs::read_to_string(counter(directory)).map_or(0, |text| text.lines().count());
         drafts + self.reviews(key)
     }
 
-    /// Counts the calls of the reviewer, which are billed.
+    /// Returns the number of billed calls, which are the calls of the reviewer.
     pub(crate) fn reviews(&self, key: &str) -> usize {
         self.reviewer.calls.lock().unwrap().get(key).copied().unwrap_or(0)
     }
@@ -162,18 +163,18 @@ impl Models {
     }
 }
 
-/// Directory of the drafter's program, laid out as an npm package, because the sandbox lets npm packages read
-/// neighbouring files.
+/// Returns the directory of the drafter's program. It is laid out like an npm package, because the sandbox lets npm
+/// packages read files next to the program.
 fn package(drafter: &tempfile::TempDir) -> PathBuf {
     drafter.path().join("node_modules")
 }
 
-/// File in which the drafter counts its calls, in its configuration directory.
+/// Returns the file in which the drafter counts its calls. It is in the drafter's configuration directory.
 fn counter(directory: &Path) -> PathBuf {
     directory.join("bot/data/claude/calls")
 }
 
-/// Script of the drafter. It gets a clean environment, and the prompt on standard input.
+/// Script that acts as the drafter. It runs with a clean environment and reads the prompt from standard input.
 const PROGRAM: &str = r#"#!/bin/sh
 if [ "$1" = --version ]; then echo 2.1.329; exit; fi
 echo called >>"$CLAUDE_CONFIG_DIR/calls"
@@ -226,7 +227,7 @@ fn transcript(text: &str, value: Option<Value>) -> String {
     format!("{assistant}\n{result}\n")
 }
 
-/// First rehearsal draft of a workflow with its own answers.
+/// Returns the first draft from the rehearsal script of a workflow that has its own scripted responses.
 fn rehearsed(workflow: &str) -> String {
     let text = script::rehearsed(workflow).replace("{{issue}}", "1").replace("{{title}}", "weeks");
     let sample = countersign::localhub::embedded_sample();
@@ -235,13 +236,13 @@ fn rehearsed(workflow: &str) -> String {
     text.replace("{{path}}", path).replace("{{line}}", line)
 }
 
-/// Question about the sample's first issue.
+/// Returns a model's question about the first issue of the sample.
 fn question() -> Value {
     let quote = "its output does not change by a byte";
     json!({ "questions": [{ "quote": quote, "question": "Both are given: which holds?", "default": "The first." }] })
 }
 
-/// First rehearsal draft for the sample's first issue.
+/// Returns the first draft from the rehearsal script for the first issue of the sample.
 fn design() -> String {
     let rehearsal: toml::Value =
         toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();

@@ -1,5 +1,5 @@
-//! The crash matrix on Postgres. A database in use cannot be copied, so each kill needs its own run: at one moment
-//! the process loses its database connection for good, and another process takes over.
+//! The crash matrix on Postgres. A database in use cannot be copied, so each kill needs a run of its own. At one
+//! moment, the process loses its database connection for good, and another process takes over.
 
 use std::{
     collections::VecDeque,
@@ -25,7 +25,7 @@ use crate::{
     world::{World, directory},
 };
 
-/// Types of moments to kill at; moments are numbered separately for each type.
+/// Types of moments at which the test kills. Moments are numbered separately for each type.
 const KINDS: [&str; 3] = ["commit", "write to GitHub", "call"];
 
 fn kind_of(moment: &Moment) -> Option<usize> {
@@ -37,8 +37,8 @@ fn kind_of(moment: &Moment) -> Option<usize> {
     }
 }
 
-/// Plays a scenario in a new database and kills it at this moment of this kind. Returns `None` if the run finished
-/// before that moment.
+/// Plays a scenario in a new database and kills it at the moment with this type and number. Returns `None` if the run
+/// finished before that moment.
 fn killed_at(
     (kind, moment): (usize, usize),
     scenario: &'static Scenario,
@@ -80,7 +80,8 @@ fn killed_at(
     point
 }
 
-/// Returns the function that kills this world and returns its state.
+/// Returns a function that cuts this test environment off from its database and returns the state that a kill would
+/// leave.
 fn kill(
     w: &World,
     models: Arc<Models>,
@@ -108,11 +109,12 @@ fn kill(
     }
 }
 
-/// With `COUNTERSIGN_TESTS=all`, one in this many moments is killed, because each kill needs a run of some seconds.
+/// With `COUNTERSIGN_TESTS=all`, the test kills at one in this many moments. Not every moment is used, because each
+/// kill needs a run of several seconds.
 const ONE_IN: usize = 8;
 
-/// Kills the scenario at this many commits, one write and one call. With `COUNTERSIGN_TESTS=all` it kills at evenly
-/// spread moments, starting with a random one.
+/// Kills the scenario at this many commits, at one write and at one call. With `COUNTERSIGN_TESTS=all`, it kills at
+/// more moments, which are evenly spread and start with a random one.
 fn check_kills_on_postgres(scenario: &'static Scenario, commits: usize) {
     let Some(address) = postgres::database() else { return };
     let begun = Instant::now();

@@ -1,6 +1,6 @@
-//! Points to kill the bot at: after each commit, after each write GitHub accepted, during each paid call, and between a
-//! person's act and the first event by which the bot learns of it. At each point the data are copied as a kill would
-//! leave them.
+//! Points at which to kill the bot. They are after each commit, after each write that GitHub accepted, and during each
+//! paid call. The last kind is between a person's act and the first event that tells the bot of the act. At each point,
+//! the data are copied in the state that a kill would leave.
 
 use std::{
     collections::BTreeSet,
@@ -22,52 +22,53 @@ use crate::{
     world::{Known, ManualClock, World, directory},
 };
 
-/// Event just before a kill.
+/// Event after which the bot is killed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// A commit to this database.
+    /// A commit to the database file with this path.
     Commit(String),
-    /// A write that GitHub applied and whose response is not read yet.
+    /// GitHub applied a write whose response the bot has not read yet.
     Write(String),
     /// A model received a call.
     Call,
-    /// A person's act.
+    /// A person acted; holds the act's description.
     Act(&'static str),
 }
 
-/// Copy of a world as a kill at that moment leaves it.
+/// Copy of a test environment in the state that a kill at `moment` would leave.
 pub(crate) struct Point {
-    /// Number of the moment, from 0, including moments that were not kept.
+    /// Number of the moment. Moments are counted from 0, including those that were not kept.
     pub(crate) number: usize,
     pub(crate) moment: Moment,
-    /// Step of the run, as stored. `None` before there is a run.
+    /// Stored name of the step that the run was in. `None` if no run existed yet.
     pub(crate) step: Option<String>,
     pub(crate) directory: TempDir,
     pub(crate) now: Timestamp,
-    /// Number of paid calls so far.
+    /// Number of paid calls up to this moment.
     pub(crate) calls: usize,
-    /// Input tokens of these calls in the ledger on disk.
+    /// Input tokens that the ledger on disk has recorded for these calls.
     pub(crate) settled: u64,
     pub(crate) known: Known,
-    /// Address of the world's hub, which appears in comments and documents.
+    /// Address of the test environment's hub. The address appears in comments and documents.
     pub(crate) address: String,
 }
 
-/// Selection of commits to copy: every `step`th from `first` on, the first in each workflow step, and each that
-/// records the outcome of a paid call. Moments outside the database are always copied, since each may be unique.
+/// Selection of the commits to copy. Selected are every `step`th commit from `first` on, the first commit in each
+/// workflow step, and each commit that records the outcome of a paid call. Moments that are not commits are always
+/// copied, because each of them may be unique.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) first: usize,
     pub(crate) step: usize,
-    /// Only runs of this workflow are copied; runs of earlier workflows are not.
+    /// Workflow whose runs are copied. Runs of other workflows earlier in the scenario are not copied.
     pub(crate) workflow: &'static str,
-    /// Steps, as stored, to restrict the copies to. Empty means all.
+    /// Stored names of the steps in which copies are made. If empty, copies are made in all steps.
     pub(crate) within: &'static [&'static str],
 }
 
-/// Copies a world at the selected moments.
+/// Copies a test environment at the selected moments.
 pub(crate) struct Recorder {
-    /// `None` after recording has ended.
+    /// Source of the copies. `None` after recording has ended.
     source: Mutex<Option<Source>>,
     seen: AtomicUsize,
     steps: Mutex<BTreeSet<String>>,
@@ -75,7 +76,7 @@ pub(crate) struct Recorder {
     sample: Sample,
 }
 
-/// Data to copy, and the receiver of the copies.
+/// Everything that makes up a copy, and the callback that receives each copy.
 struct Source {
     keep: Box<dyn Fn(Point) + Send>,
     hub: Hub,
@@ -86,7 +87,7 @@ struct Source {
     known: Known,
 }
 
-/// Calls `moment` for each moment except people's acts, which the test itself reports.
+/// Calls `moment` at each moment, except for people's acts, which the test itself reports.
 pub(crate) fn watch(
     world: &World,
     models: &Models,
@@ -107,8 +108,8 @@ pub(crate) fn watch(
 }
 
 impl Source {
-    /// Returns the run's step, the input tokens of all recorded calls, and the run's workflow. Chooses the live run of
-    /// this workflow, or else the newest run.
+    /// Returns the run's step, the input tokens of all recorded calls, and the run's workflow. The run is the live run
+    /// of `workflow` if one exists, otherwise the newest run.
     fn current_run(&self, workflow: &str) -> Option<(String, i64, String)> {
         let file = self.bot.join(format!("data/repos/{}/checkpoints.db", self.known.repo));
         let database = rusqlite::Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
@@ -119,7 +120,7 @@ impl Source {
 }
 
 impl Recorder {
-    /// Starts recording `world`, which uses the API key `key`.
+    /// Starts recording the environment `world`, whose models use the API key `key`.
     pub(crate) fn watch(
         world: &World,
         models: &Arc<Models>,
@@ -173,15 +174,15 @@ impl Recorder {
         (source.keep)(Point { number, moment, step, directory, now, calls, settled, known, address });
     }
 
-    /// Stops recording and returns the number of moments.
+    /// Stops recording and returns the number of moments seen.
     pub(crate) fn end(&self) -> usize {
         *self.source.lock().unwrap() = None;
         self.seen.load(Ordering::SeqCst)
     }
 }
 
-/// Copies a directory, skipping files that disappear meanwhile. Skips the index of a write-ahead log, which SQLite
-/// recreates on open.
+/// Copies a directory. Files that disappear meanwhile are skipped, and so are indexes of write-ahead logs, because
+/// SQLite recreates them when it opens the database.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

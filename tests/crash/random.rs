@@ -1,13 +1,13 @@
-//! Reproducible randomness: the seed is printed, and read from `COUNTERSIGN_SEED` if set.
+//! Reproducible randomness. The seed is printed; it is taken from `COUNTERSIGN_SEED` if that variable is set.
 
 use std::{io::Write as _, time::Duration};
 
-/// Prints even when the test harness captures output, because the counts show what a passing test covered.
+/// Prints a line even if the test harness captures output. The printed counts show how much a passing test covered.
 pub(crate) fn say(text: &str) {
     std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
 }
 
-/// SplitMix64, which is good enough to choose moments.
+/// SplitMix64 random number generator, which is good enough to choose moments.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -24,7 +24,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Returns an independent generator seeded from this one.
+    /// Returns an independent generator, seeded with the next number of this one.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }

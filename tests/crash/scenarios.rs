@@ -1,5 +1,5 @@
-//! Acts of people in each workflow, written so that a scenario can continue from any point: each act has a condition
-//! that makes it due and a condition that shows it was done.
+//! Acts of people in each workflow. Each act has a condition that makes it due and a condition that shows that it was
+//! done. Thus a scenario can continue from any point.
 
 use countersign::{
     localhub::{ActionsJob, Hub, HubIssueView, HubTimelineItem},
@@ -7,19 +7,19 @@ use countersign::{
     workflows,
 };
 
-/// An issue and its hub.
+/// An issue and the hub that hosts it.
 pub(crate) struct Thread<'a> {
     pub(crate) hub: &'a Hub,
     pub(crate) repo: RepoId,
     pub(crate) issue: IssueNo,
 }
 
-/// One act of a person, done once.
+/// An act of a person, which is done once per scenario.
 pub(crate) struct Act {
     pub(crate) what: &'static str,
-    /// Whether the act was done.
+    /// Returns whether the act was already done.
     done: fn(&Thread<'_>) -> bool,
-    /// Whether the thread is ready for the act.
+    /// Returns whether the thread has reached the point at which the act is due.
     ready: fn(&Thread<'_>) -> bool,
     pub(crate) act: fn(&Thread<'_>),
 }
@@ -28,22 +28,22 @@ pub(crate) struct Scenario {
     pub(crate) workflow: &'static str,
     pub(crate) name: &'static str,
     acts: &'static [Act],
-    /// Budget of a run in micro-dollars, after which it pauses.
+    /// Budget of a run in micro-dollars. A run that reaches its budget pauses.
     pub(crate) cap: u64,
-    /// Extra lines of the settings.
+    /// Additional lines for the settings file.
     pub(crate) toml: &'static str,
-    /// Steps, as stored, to kill the run in. Empty means all.
+    /// Stored names of the steps in which the run is killed. If empty, the run is killed in all steps.
     pub(crate) killed_in: &'static [&'static str],
-    /// Text in a comment that shows the end.
+    /// Text of the comment that marks the end of the scenario.
     pub(crate) end: &'static str,
 }
 
 /// Next actor of a scenario.
 pub(crate) enum Turn {
     Person(&'static Act),
-    /// The bot must act before a person can.
+    /// The bot must act before a person can act.
     Bot,
-    /// People have done all their acts.
+    /// People have finished all their acts.
     Over,
 }
 
@@ -57,7 +57,7 @@ impl Scenario {
     }
 }
 
-/// Scenarios, at least one for each registered workflow.
+/// The main scenarios. Together with `CODE`, they cover every registered workflow.
 pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         workflow: "lld",
@@ -115,7 +115,8 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
-/// Scenario that runs tests, so each moment takes seconds. Its repository has a single function.
+/// Scenario that runs tests in the sandbox. Therefore each moment takes seconds, and the repository has only a single
+/// function.
 pub(crate) const CODE: Scenario = Scenario {
     workflow: "implement",
     name: "from an approved spec to code",
@@ -219,8 +220,8 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
     },
 ];
 
-/// Command that only a waiting run replies to. The test needs it because the comment that announces the wait appears
-/// before the run waits.
+/// A command to which only a waiting run replies. The test needs this act because the comment that announces the wait
+/// is posted before the run actually waits.
 const ASKS_WHETHER_IT_WAITS: Act = Act {
     what: "max says something for which there is no gate",
     done: |t| t.has_commented("max", "/override"),
@@ -266,7 +267,7 @@ const CI_FAILS: Act = Act {
     },
 };
 
-/// Scenario with a review that may cost more than the run's budget.
+/// Scenario in which a review may cost more than the rest of the run's budget, so that the run pauses.
 pub(crate) const PAUSED: Scenario = Scenario {
     workflow: "lld",
     name: "paused at its cap",
@@ -277,7 +278,7 @@ pub(crate) const PAUSED: Scenario = Scenario {
     end: "lld: done",
 };
 
-/// Default budget of the settings.
+/// Default budget of a run in micro-dollars, used by scenarios without a special budget.
 const DEFAULT_CAP: u64 = 10_000_000;
 
 const RAISE: Act = Act {
@@ -379,7 +380,7 @@ impl Thread<'_> {
         events.any(|item| item.detail.as_deref() == Some(label))
     }
 
-    /// Whether the pushed change only waits for its merge.
+    /// Returns whether the change is pushed and waits only for its merge.
     fn waits_for_merge(&self) -> bool {
         self.view().comments.iter().any(|c| c.body.contains("**Waits for the merge.**"))
     }
@@ -392,12 +393,12 @@ impl Thread<'_> {
         self.view().comments.iter().any(|c| c.body.contains("was sent back"))
     }
 
-    /// Approve command for this option.
+    /// Returns the approve command with this option.
     fn approve_with(&self, option: &str) -> String {
         self.gates().last().unwrap().replace(" in-place ", &format!(" {option} "))
     }
 
-    /// Approve command in each open gate comment.
+    /// Returns the approve command from each open gate comment.
     fn gates(&self) -> Vec<String> {
         let comments = self.view().comments;
         let asking = comments.iter().filter(|c| c.body.contains("waits for a person"));

@@ -1,4 +1,4 @@
-//! Visible state of an issue at the end, and its costs, without details that differ between runs.
+//! The final visible state of an issue and its costs, without details that differ between runs.
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
@@ -10,7 +10,7 @@ use countersign::{
 
 use crate::world::World;
 
-/// Returns as text everything that must be the same however often the bot was killed. `elsewhere` has earlier
+/// Returns a text with everything that must be the same regardless of the number of kills. `elsewhere` contains earlier
 /// addresses of the hub.
 pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     let mut out = String::new();
@@ -49,8 +49,8 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     out
 }
 
-/// Returns everything GitHub shows of a repository whose runs ran in parallel. Numbers that depend on the runs' order
-/// are replaced, and so are the `numbered` runs and audit hashes.
+/// Returns a text with everything that GitHub shows of a repository whose runs ran in parallel. Numbers that depend on
+/// the order of the runs are replaced, and so are the ids of runs and the audit hashes in `numbered`.
 pub(crate) fn repository(hub: &Hub, repo: RepoId, numbered: &[(String, String)]) -> String {
     let mut issues: Vec<_> = (1..).map(IssueNo).map_while(|number| hub.issue(repo, number)).collect();
     // A reaction that fails is not retried.
@@ -75,7 +75,7 @@ pub(crate) fn repository(hub: &Hub, repo: RepoId, numbered: &[(String, String)])
     out
 }
 
-/// Replaces comment ids by positions on the thread.
+/// Returns replacements that turn comment ids into positions in the thread.
 fn comments(view: &HubIssueView) -> Vec<(String, String)> {
     let comments = view.comments.iter().enumerate();
     let comments = comments.flat_map(|(n, c)| {
@@ -145,7 +145,7 @@ fn pulls_and_branches(out: &mut String, hub: &Hub, repo: RepoId, plain: &impl Fn
     }
 }
 
-/// Replaces these names in the text, and all times and commits.
+/// Replaces these names in the text, as well as all times and commit ids.
 fn plain(text: &str, names: &[(String, String)]) -> String {
     let text = names.iter().fold(text.to_owned(), |text, (name, word)| text.replace(name, word));
     let mut out = String::new();

@@ -1,5 +1,5 @@
-//! Random sequences of acts by people and GitHub. Invariants must hold at the end of each, and a bot that was killed in
-//! between must reach the same state as one that was not.
+//! Random sequences of acts by people and GitHub. Invariants must hold at the end of each sequence. A bot that was
+//! killed during the sequence must reach the same state as a bot that was not.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,13 +32,13 @@ use crate::{
     world::{Known, SECRET, Setting, World, directory},
 };
 
-/// One act. Acts that are impossible when their turn comes are skipped.
+/// An act in a sequence. If the act is impossible at its turn, it is skipped.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     Label(&'static str, &'static str),
     Unlabel(&'static str),
     Say(&'static str, Words),
-    /// Edits the newest comment of a person into a command.
+    /// The newest comment of a person is edited into a command.
     EditComment,
     EditIssue,
     Close,
@@ -47,22 +47,22 @@ enum Act {
     ReopenPull,
     Suspend,
     Lift,
-    /// GitHub delivers this delivery again.
+    /// GitHub sends the delivery with this number again.
     Redeliver(usize),
-    /// Someone requests redelivery of every lost delivery, newest first.
+    /// Someone requests a redelivery of every lost delivery, newest first.
     RedeliverLost,
-    /// The bot's own sweep of GitHub's delivery log.
+    /// The bot sweeps GitHub's delivery log.
     Sweep,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Words {
     Plain(&'static str),
-    /// Approve command shown by the newest gate.
+    /// The approve command that the newest gate shows.
     Approve,
 }
 
-/// Progress of time and the bot after an act, before the next one.
+/// Time that passes, and steps that the bot takes, between an act and the next one.
 #[derive(Debug, Clone, Copy)]
 enum Then {
     Nothing,
@@ -74,10 +74,10 @@ enum Then {
 #[derive(Debug, Clone, Copy)]
 struct Move {
     act: Act,
-    /// Whether the act's webhooks are lost.
+    /// Whether the webhook deliveries that the act causes are lost.
     lost: bool,
     then: Then,
-    /// Whether the bot is killed before this act and restarted on the data a kill leaves.
+    /// Whether the bot is killed before this act and restarted on the data that the kill left.
     killed: bool,
 }
 
@@ -133,7 +133,7 @@ fn then(random: &mut Random) -> Then {
     }
 }
 
-/// Creates a random sequence. It starts with a label, so that there is a run to kill.
+/// Creates a random sequence. It starts with a label that starts a run, so that a run exists when kills happen.
 fn sequence(random: &mut Random) -> Vec<Move> {
     let first = Move { act: Act::Label("maya", START), lost: false, then: then(random), killed: false };
     let mut moves = vec![first];
@@ -145,7 +145,7 @@ fn sequence(random: &mut Random) -> Vec<Move> {
     moves
 }
 
-/// Shortest sequence to an approval, which random ones do not always contain.
+/// Returns the shortest sequence that leads to an approval, because random sequences do not always contain an approval.
 fn shortest_approval() -> Vec<Move> {
     let killed = |act| Move { act, lost: false, then: Then::Settle, killed: true };
     vec![killed(Act::Label("maya", START)), killed(Act::Say("sam", Words::Approve))]
@@ -205,7 +205,7 @@ impl World {
         drop(apply_act(&self.hub, (self.repo, self.issue, self.installation), act, &self.line()));
     }
 
-    /// Approve command of the newest gate. Without a gate, an approve command with a wrong hash.
+    /// Returns the approve command of the newest gate. Without a gate, returns an approve command with a wrong hash.
     fn line(&self) -> String {
         let comments = self.view().comments;
         let ours = comments.iter().rev().filter(|c| c.author == BOT);
@@ -219,7 +219,7 @@ impl World {
         self.app.engine.list(filter).await.unwrap()
     }
 
-    /// Waits until nothing more can happen.
+    /// Lets the bot work and time pass until nothing more can happen.
     async fn wait_for_quiet(&mut self) {
         drop(self.hub.suspend(self.installation, false));
         self.settle().await;
@@ -279,7 +279,7 @@ fn missing(what: &str) -> HubError {
     HubError::Missing(what.to_owned())
 }
 
-/// Comments of this person as first posted; text added by later edits is ignored.
+/// Returns the comments of this person as they were first posted. Text from later edits is ignored.
 fn posted_comments(hub: &Hub, login: &str) -> Vec<String> {
     let created = |d: &HubDelivery| d.event == "issue_comment" && d.action.as_deref() == Some("created");
     let events = hub.deliveries().into_iter().filter(created).filter_map(|d| hub.delivery_body(&d.guid));
@@ -288,7 +288,7 @@ fn posted_comments(hub: &Hub, login: &str) -> Vec<String> {
     by_them.map(|event| event["comment"]["body"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Checks the invariants at the end of a sequence; returns one line for each violation.
+/// Checks the invariants at the end of a sequence. Returns one line for each violation.
 async fn wrong(w: &World) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut must = |holds: bool, what: String| {
@@ -367,7 +367,7 @@ struct End {
     statuses: BTreeSet<&'static str>,
 }
 
-/// Initial world, to be copied.
+/// Test environment in its initial state. Each sequence works on a copy.
 struct InitialWorld {
     directory: TempDir,
     known: Known,
@@ -404,7 +404,8 @@ async fn play_sequence(initial: &InitialWorld, moves: &[Move], kills: bool) -> E
     End { seen, wrong, statuses }
 }
 
-/// Plays a sequence with and without kills. Returns its errors, and the final statuses of its runs.
+/// Plays a sequence once without and once with kills. Returns a report of all errors, and the final statuses of the
+/// runs that were killed.
 fn check_sequence(initial: &InitialWorld, moves: &[Move]) -> (String, BTreeSet<&'static str>) {
     let play = |kills| runtime().block_on(play_sequence(initial, moves, kills));
     let (calm, killed) = (play(false), play(true));

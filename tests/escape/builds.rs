@@ -1,4 +1,5 @@
-//! Attacks through the build: a repository's own files make its tools run a script when its tests are built or run.
+//! Attacks through the build: files of the repository make build tools run a script when the repository's tests are
+//! built or run.
 
 use std::fs;
 
@@ -14,7 +15,7 @@ struct Build {
     files: &'static [(&'static str, &'static str)],
 }
 
-/// Attack script run by each row. A failing test prints its output.
+/// Attack script that each row makes the build run. The output of the script is in the message of a failing test.
 const ATTACK: &str = "exec >>\"$HOME/said\" 2>&1; echo tried\n\
     cat {home}/.ssh/id_ed25519 {home}/private-key.pem {home}/.env {home}/main.db {home}/cache/other/secret; ls {home} {home}/cache\n\
     env; cat /proc/{pid}/environ /etc/shadow\n\
@@ -116,7 +117,8 @@ const BUILDS: &[Build] = &[
     },
 ];
 
-/// Runs each row in each cell that has the program. The attack must run, print no secret and change nothing outside.
+/// Runs each row in each cell, unless the row's program is not installed. The attack must run, but it must print no
+/// secret and change nothing outside the sandbox.
 #[test]
 fn malicious_builds_reach_nothing_outside_the_sandbox() {
     for cell in cells() {

@@ -1,6 +1,7 @@
-//! Escape attempts of untrusted code. Each attempt (a row) runs in each cell: a sandbox level, as root or as an
-//! ordinary user. After each attempt everything outside must be unchanged, no outside listener contacted, and no
-//! process left running. `COUNTERSIGN_TEST_SANDBOX` turns a skipped test into a failure.
+//! Escape attempts of untrusted code. Each attempt (a row) runs in each cell: a combination of a sandbox level and a
+//! user, who is root or an ordinary user. After each attempt, everything outside the sandbox must be unchanged, no
+//! outside listener may have been contacted, and no process may be left running. If `COUNTERSIGN_TEST_SANDBOX` is set,
+//! a skipped test fails instead.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
@@ -30,7 +31,7 @@ use crate::{
 /// User id of an ordinary user who owns no files.
 const NOBODY: u32 = 65534;
 
-/// User and sandbox level to test.
+/// A combination of a user and a sandbox level to test.
 #[derive(Clone, Copy)]
 struct Cell {
     name: &'static str,
@@ -54,7 +55,7 @@ fn skip(why: &str) {
     eprintln!("skipped: {why}");
 }
 
-/// Returns the cells that work on this machine for the current user.
+/// Returns the cells that can be tested on this machine by the current user.
 fn cells() -> Vec<Cell> {
     if std::process::Command::new("perl").arg("-e1").status().is_err() {
         skip("perl is not installed, by which the attempts are made");
@@ -119,7 +120,8 @@ fn sandbox_escape_attempts_fail_for_every_user_and_level() {
 
 type CheckedOutput = ((&'static str, &'static str), String, Vec<String>);
 
-/// Checks that the output has every expected text.
+/// Checks that the output contains every expected text. Returns the expected texts that are missing, with the row, the
+/// cell and the end of the output.
 fn check_output(row: &Row, cell: Cell, output: &str) -> CheckedOutput {
     let expected = if cell.level == "full" { row.full } else { row.basic };
     let lacks = |expected: &&&str| !output.contains(**expected);
@@ -129,8 +131,8 @@ fn check_output(row: &Row, cell: Cell, output: &str) -> CheckedOutput {
     ((row.what, cell.name), shown[start..].to_owned(), wrong.collect())
 }
 
-/// Without namespaces and without a separate user there is nothing to isolate with, so the sandbox refuses in one
-/// sentence.
+/// Without namespaces and without a separate user, the sandbox has no means of isolation. So it must refuse to run,
+/// with an error of one sentence.
 #[test]
 fn sandbox_at_basic_level_is_refused_without_a_separate_user() {
     let user = if own_user() == 0 { NOBODY } else { own_user() };
@@ -141,8 +143,8 @@ fn sandbox_at_basic_level_is_refused_without_a_separate_user() {
     assert_eq!(result.err.lines().count(), 1, "{}", result.err);
 }
 
-/// Kills or terminates the server while a daemon of a command runs. In the basic level, the next server kills the
-/// daemon that a killed server left running.
+/// Kills or terminates the server while a daemon that a command started is running. At the basic level, a daemon that
+/// survives the killed server must be killed by the next server.
 #[test]
 fn killed_server_leaves_no_process_running() {
     let daemon = "perl -MPOSIX -e 'exit if fork; setsid(); exit if fork; %ENV = (); exec {\"sleep\"} \"{mark}\", 600'; sleep 60";
@@ -161,7 +163,7 @@ fn killed_server_leaves_no_process_running() {
     }
 }
 
-/// A daemon that emptied its environment still belongs to its command as long as the command runs.
+/// A daemon that cleared its environment must still be recognized as part of its command as long as the command runs.
 #[test]
 fn daemon_started_by_a_command_lives_as_long_as_the_command() {
     let script = "perl -MPOSIX -e 'exit if fork; setsid(); exit if fork; open(my $f, \">\", \"pid\"); print $f $$; close $f; \
@@ -174,8 +176,8 @@ fn daemon_started_by_a_command_lives_as_long_as_the_command() {
     }
 }
 
-/// If the server is not root, a command can make its own files unreadable, so that the server cannot count their disk
-/// usage.
+/// If the server is not root, a command can make its own files unreadable. The server then cannot measure their disk
+/// usage, so an unreadable directory must count as over the limit.
 #[test]
 fn unreadable_directory_counts_as_over_the_disk_limit() {
     let script = "mkdir hidden; : >hidden/own; chmod 300 hidden; sleep 600; echo not seen";
@@ -210,7 +212,8 @@ fn other_users_cannot_read_the_tested_code() {
     }
 }
 
-/// A symlink passed to `--rw` would hand over files of another owner; system directories are refused as well.
+/// A symlink passed to `--rw` could make files of another owner writable, so symlinks must be refused. System
+/// directories must be refused as well.
 #[test]
 fn symlinks_and_system_directories_are_not_writable() {
     for cell in cells() {
@@ -232,8 +235,8 @@ fn symlinks_and_system_directories_are_not_writable() {
     }
 }
 
-/// Root gives its directory temporarily to the command's user. It refuses files of another owner, because a killed
-/// server could not give them back.
+/// As root, the server temporarily gives a directory to the user of the command. It must refuse a directory with files
+/// of another owner, because a killed server could not return these files to their owner.
 #[test]
 fn tree_with_files_of_another_owner_is_refused() {
     for cell in cells().into_iter().filter(|cell| cell.user == 0) {
@@ -256,7 +259,8 @@ fn tree_with_files_of_another_owner_is_refused() {
     }
 }
 
-/// A tree deeper than the maximum path length is counted, or its command is ended, and its owner gets the tree back.
+/// A directory tree that is deeper than the maximum path length must be counted, or its command must be ended. In both
+/// cases the owner must get the tree back.
 #[test]
 fn very_deep_directory_tree_is_counted_and_can_be_deleted() {
     let script =
@@ -290,7 +294,7 @@ fn servers_home_cannot_be_mounted_readable() {
     }
 }
 
-/// The proxy is the only way to the network and connects only to the named hosts.
+/// The proxy must be the only way to the network and must connect only to the named hosts.
 #[test]
 fn proxy_reaches_only_the_named_hosts() {
     let outside = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -327,7 +331,7 @@ fn proxy_reaches_only_the_named_hosts() {
     }
 }
 
-/// `countersign within` is internal, so it refuses to run when a user calls it.
+/// `countersign within` is for internal use only, so it must refuse to run when a user calls it.
 #[test]
 fn within_command_refuses_to_run_by_hand() {
     let output = countersign().arg("within").output().unwrap();

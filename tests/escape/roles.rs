@@ -1,5 +1,5 @@
-//! Agent roles and their tools, run for real: each role's own tools work, with commands in the sandbox, and every
-//! other tool is refused by name.
+//! Agent roles and their tools, tested by real calls. Each role's own tools must work, with commands run in the
+//! sandbox. Every other tool must be refused by name.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{NOBODY, own_user, skip, world::CANARY};
 
-/// Expected tools of each role, copied from the project that the idea comes from.
+/// Expected tools of each role. The table was copied from the project whose idea the roles follow.
 const TABLE: [(&str, &str); 10] = [
     ("architect", "typecheck read list search count"),
     ("implementer", "typecheck lint format read list search write"),
@@ -41,7 +41,8 @@ const TABLE: [(&str, &str); 10] = [
     ("catcher", "read list search"),
 ];
 
-/// Each tool with its command names in a Rust repository, its arguments, and text that shows it worked.
+/// Each tool with the commands it stands for in a Rust repository, its arguments, and a text in the output that shows
+/// that the tool worked.
 const TOOLS: [(&str, &[&str], &str, &str); 11] = [
     ("typecheck", &["cargo check"], "{}", "it ended well"),
     ("lint", &["cargo clippy"], "{}", "it ended well"),
@@ -67,7 +68,7 @@ const FILES: [(&str, &str); 4] = [
 const SPEC: &str = "# 1 - Implementation: One\n\n## Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
                     | `src/lib.rs` | Modify | x |\n| `src/new.rs` | Add | x |\n";
 
-/// Repository with a secret next to it and one inside, and the executor that reads the repository.
+/// A repository that contains a secret and has another secret next to it, and the sandbox in which tools run.
 struct ToolSetup {
     place: TempDir,
     sandbox: Sandbox,
@@ -111,7 +112,7 @@ impl ToolSetup {
         Some(Self { place, sandbox, snapshot, index, outside })
     }
 
-    /// Runs a role's tool calls, with commands in the sandbox.
+    /// Runs tool calls as this role. Commands run in the sandbox.
     async fn run_calls(&self, role: &AgentRole, calls: &[(&str, Value)]) -> ToolCallReport {
         let base = [("src/lib.rs".to_owned(), FILES[2].1.to_owned())].into();
         let copy = Workspace::new(ChangeScope::from_spec(&spec::parse(SPEC), ChangeSection::Code), base, "");
@@ -145,7 +146,7 @@ impl ToolSetup {
         executor.run_calls(role, &requests).await.unwrap()
     }
 
-    /// Returns the deviations from [`TABLE`].
+    /// Returns one line for each deviation from [`TABLE`].
     async fn wrong(&self, roles: &[AgentRole]) -> Vec<String> {
         let mut wrong = Vec::new();
         let loopback = format!("http://{}/", self.outside.local_addr().unwrap());
@@ -170,8 +171,8 @@ impl ToolSetup {
     }
 }
 
-/// Returns whether the output contains the text. If this user cannot run the machine's toolchain, it is enough that the
-/// sandbox's shell searched for the toolchain.
+/// Returns whether the output contains the text. If the current user cannot run the machine's toolchain, returns true
+/// as soon as the output shows that the sandbox's shell looked for the toolchain.
 fn output_contains(output: &str, what: &str) -> bool {
     let closed = own_user() != 0 && output.contains("cargo: not found");
     if closed {
@@ -188,7 +189,7 @@ async fn check_role_table() {
     assert!(!setup.wrong(&widened).await.is_empty(), "a narrator that may read was not noticed");
 }
 
-/// Attempts that succeed against shell tools of other projects.
+/// Tries attacks that succeed against shell tools of other projects.
 async fn check_escape_attempts() {
     let Some(setup) = ToolSetup::new().await else { return };
     let secret = setup.place.path().join("secret");
@@ -283,10 +284,11 @@ async fn escape_attempts_are_refused_for_every_role() {
     Box::pin(check_escape_attempts()).await;
 }
 
-/// Python module in the repository that has the same name as the tool that checks the repository.
+/// Content of a Python module in the repository that has the same name as a tool which checks the repository.
 const FAKE_MODULE: &str = "import sys\nsys.exit('stands in')\n";
 
-/// Fake programs for two other kinds of repositories. Each fails unless it is called as expected.
+/// Fake programs for two other kinds of repositories. Each program fails unless it is called with the expected
+/// arguments.
 const FAKE_PROGRAMS: [(&str, &[(&str, &str)]); 2] = [
     (
         "npx",
@@ -337,7 +339,7 @@ async fn commands_run_in_node_and_python_repositories() {
     }
 }
 
-/// Runs both tests again as a server that is not root.
+/// Runs both tests again with a server that is not root.
 #[test]
 fn role_tool_limits_hold_for_a_server_that_is_not_root() {
     if own_user() != 0 {

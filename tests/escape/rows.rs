@@ -1,4 +1,4 @@
-//! Escape attempts and the output each must produce.
+//! Escape attempts and the output that each attempt must produce.
 
 pub(crate) struct Row {
     pub(crate) what: &'static str,
@@ -32,14 +32,14 @@ const ABSENT: &str = "No such file or directory";
 const DENIED: &str = "Permission denied";
 const REFUSED: &str = "Operation not permitted";
 
-/// Returns the system call number for this processor architecture.
+/// Selects the system call number for this processor architecture.
 macro_rules! calls {
     ($x86:literal, $others:literal) => {
         if cfg!(target_arch = "x86_64") { $x86 } else { $others }
     };
 }
 
-/// Attempts after which the command continues; all of them share one run.
+/// Attempts that do not end the command, so all of them share one run.
 pub(crate) const TOGETHER: &[Row] = &[
     row(
         "works in its tree and in /tmp",
@@ -226,7 +226,7 @@ pub(crate) const TOGETHER: &[Row] = &[
     ),
 ];
 
-/// Attempts that end the run, so that each gets its own run.
+/// Attempts that end the run, so each attempt gets a run of its own.
 pub(crate) const ALONE: &[Row] = &[
     limited(
         "forks without end",

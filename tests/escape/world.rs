@@ -1,4 +1,4 @@
-//! Surroundings that the sandbox must protect: a home with secrets, a process, and listening sockets.
+//! Surroundings that the sandbox must protect: a home directory with secrets, a process, and listening sockets.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::{Cell, own_user};
 
-/// Secret in the server's environment and in each file that the server keeps.
+/// Secret that is in the server's environment and in each file that the server keeps.
 pub(crate) const CANARY: &str = "canary-in-the-coal-mine";
 
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -92,7 +92,7 @@ impl World {
         self.place.path().join("tree")
     }
 
-    /// Fills a script's placeholders with the values of this world.
+    /// Replaces the placeholders in a script by the values of this test environment.
     pub(crate) fn fill_placeholders(&self, script: &str) -> String {
         let shown = |path: PathBuf| path.to_str().unwrap().to_owned();
         [
@@ -108,8 +108,8 @@ impl World {
         .fold(script.to_owned(), |script, (name, value)| script.replace(name, value))
     }
 
-    /// Command that runs the script in the sandbox, with an inherited open descriptor and a secret in the
-    /// environment.
+    /// Returns a command that runs the script in the sandbox. The command inherits an open file descriptor and has a
+    /// secret in its environment.
     pub(crate) fn command(&self, flags: &[&str], script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "exec 7<\"$0\"; exec \"$@\""]).arg(self.home().join(".env"));
@@ -133,7 +133,7 @@ impl World {
         CommandOutput { code: output.status.code().unwrap_or(-1), out, err }
     }
 
-    /// Creates a repository of these files and the attack script. Files below `.git` are written after the commit.
+    /// Creates a repository from these files and the attack script. Files below `.git` are written after the commit.
     pub(crate) fn repository(&self, files: &[(&str, &str)], attack: &str) -> PathBuf {
         let root = self.place.path().join("repo");
         let write = |(path, text): (&str, &str)| {
@@ -156,7 +156,7 @@ impl World {
         root
     }
 
-    /// Runs the repository's tests and returns everything printed.
+    /// Runs the repository's tests and returns everything that was printed.
     pub(crate) fn run_tests(&self, repository: &Path) -> CommandOutput {
         self.output_of(&mut self.test_command(repository))
     }
@@ -177,7 +177,7 @@ impl World {
         command
     }
 
-    /// Lists everything outside the sandbox that changed or was reached.
+    /// Returns one line for everything outside the sandbox that was changed or contacted.
     pub(crate) fn violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let after = state(&self.home());
@@ -217,7 +217,7 @@ impl World {
         wrong
     }
 
-    /// Returns the processes named after this world that still run.
+    /// Returns the processes named after this test environment that are still running.
     pub(crate) fn leftover_processes(&self) -> Vec<String> {
         let entries = fs::read_dir("/proc").unwrap().flatten();
         let named = entries.filter_map(|entry| {
@@ -251,7 +251,7 @@ fn chown_tree(user: u32, place: &Path) {
     walk(place).iter().for_each(|path| chown(path, Some(user), Some(user)).unwrap());
 }
 
-/// Lists the path and everything below it, without following links.
+/// Returns the path and all paths below it. Links are not followed.
 fn walk(place: &Path) -> Vec<PathBuf> {
     let mut all = vec![place.to_owned()];
     let mut at = 0;
@@ -265,7 +265,7 @@ fn walk(place: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Describes every changeable property of the files below a path.
+/// Returns a description of each file below a path, with every property that an attack could change.
 fn state(place: &Path) -> Vec<String> {
     let describe = |path: &PathBuf| {
         let data = path.symlink_metadata().unwrap();

@@ -1,4 +1,5 @@
-//! Checks documentation that repeats facts of the code. `UPDATE_DOCS=1 cargo test --test house docs` rewrites it.
+//! Checks documentation that repeats facts from the code. `UPDATE_DOCS=1 cargo test --test house docs` updates the
+//! documentation instead.
 
 use std::{
     fs,
@@ -24,7 +25,7 @@ fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Name and text of each documentation page.
+/// Returns the name and text of each documentation page.
 fn pages() -> Vec<(String, String)> {
     let mut names =
         ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).to_vec();
@@ -44,7 +45,7 @@ fn pages() -> Vec<(String, String)> {
     names.into_iter().map(read).map(|(text, name)| (name, text)).collect()
 }
 
-/// The only page with these markers.
+/// Returns the name and text of the only page with these markers.
 fn page_with((open, _): (&str, &str)) -> (String, String) {
     let mut having = pages().into_iter().filter(|(_, text)| text.contains(open));
     let page = having.next().unwrap_or_else(|| panic!("no page has a line {open:?}"));
@@ -52,7 +53,7 @@ fn page_with((open, _): (&str, &str)) -> (String, String) {
     page
 }
 
-/// Splits the text into the parts before, between and after the markers. Each marker must occur once.
+/// Splits the text into the parts before, between and after the two markers. Each marker must occur exactly once.
 fn split<'a>(name: &str, text: &'a str, (open, close): (&str, &str)) -> [&'a str; 3] {
     let Some((before, rest)) = text.split_once(open) else { panic!("{name} has no line {open:?}") };
     assert!(!rest.contains(open), "{name} has two lines {open:?}");
@@ -60,7 +61,7 @@ fn split<'a>(name: &str, text: &'a str, (open, close): (&str, &str)) -> [&'a str
     [before, &rest[..end], &rest[end..]]
 }
 
-/// Checks that the text between the markers equals `truth`, or writes it if `UPDATE_DOCS` is set.
+/// Checks that the text between the markers equals `truth`. If `UPDATE_DOCS` is set, writes `truth` there instead.
 #[track_caller]
 fn check_section(name: &str, marks: (&str, &str), truth: &str) {
     let text = fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -113,14 +114,14 @@ fn table_row(row: &CommandSpec) -> String {
     format!("| `{usage}` | {label} | {} | {about} |\n", row.role)
 }
 
-/// Fenced code block: language, number of its first line, and text.
+/// A fenced code block: its language, the number of its first line, and its text.
 struct Block<'a> {
     language: &'a str,
     line: usize,
     text: String,
 }
 
-/// Returns the fenced blocks of a page, and the inline code outside of them.
+/// Returns the fenced code blocks of a page, and the inline code outside these blocks.
 fn code(markdown: &str) -> (Vec<Block<'_>>, Vec<&str>) {
     let (mut blocks, mut inline): (Vec<Block<'_>>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut inside = false;
@@ -138,7 +139,8 @@ fn code(markdown: &str) -> (Vec<Block<'_>>, Vec<&str>) {
     (blocks, inline)
 }
 
-/// Arguments of each `countersign` command in shell text, also in the form `cargo run … --`.
+/// Returns the arguments of each `countersign` command in a shell text. Commands of the form `cargo run … --` are
+/// included.
 fn invocations(shell: &str) -> Vec<Vec<&str>> {
     let mut found = Vec::new();
     for line in shell.lines() {
@@ -155,7 +157,8 @@ fn invocations(shell: &str) -> Vec<Vec<&str>> {
     found
 }
 
-/// Checks a command line against the program's argument parser without running it. Inline mentions may be incomplete.
+/// Checks a command line with the program's argument parser, without running the command. Inline mentions (`whole` is
+/// false) may be incomplete.
 #[track_caller]
 fn check_command_line(at: &str, arguments: &[&str], whole: bool) {
     let help = (!whole).then_some("--help");
@@ -170,7 +173,7 @@ fn check_command_line(at: &str, arguments: &[&str], whole: bool) {
     }
 }
 
-/// Checks that every line of a `.env` sets something the server reads.
+/// Checks that every line of a `.env` file sets a variable that the server reads.
 #[track_caller]
 fn check_env(at: &str, text: &str) {
     let directory = tempfile::tempdir().unwrap();
@@ -225,7 +228,7 @@ fn code_blocks_in_the_docs_are_valid() {
     assert!(checked > 10, "the pages have almost no code block");
 }
 
-/// Links of a page, and the anchors GitHub makes of its headings.
+/// Returns the links of a page, and the anchors that GitHub creates for its headings.
 fn links(markdown: &str) -> (Vec<String>, Vec<String>) {
     let (mut links, mut headings, mut heading) = (Vec::new(), Vec::new(), None);
     for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
@@ -308,7 +311,7 @@ fn docs_check_detects_a_broken_snippet() {
     assert_eq!((blocks[0].language, blocks[0].line, inline), ("sh", 3, vec!["one", "three"]));
 }
 
-/// Adds the required tables that a snippet leaves out.
+/// Returns the settings snippet with the required tables that it leaves out.
 fn with_required_tables(text: &str) -> String {
     let least = ["[app]\nid = 123456\nprivate_key_file = \"private-key.pem\"\n", "[data]\ndir = \"data\"\n"];
     let has =
@@ -330,13 +333,13 @@ fn settings(text: &str) -> Result<Settings, ConfigError> {
     workflows::load_settings(&file)
 }
 
-/// `Debug` text of the settings, without their directory.
+/// Returns the `Debug` output of the settings, without their directory.
 fn debug_text(settings: &Settings) -> String {
     let directory = settings.file.parent().unwrap().to_str().unwrap();
     format!("{settings:?}").replace(directory, "")
 }
 
-/// All settings listed on the documentation pages, as one file.
+/// Returns all settings that the documentation pages list, as the text of one settings file.
 fn listed_settings() -> String {
     let pages = pages();
     let listing = pages.iter().filter(|(_, text)| text.contains(SETTINGS.0));
@@ -390,7 +393,7 @@ fn each_setting_is_listed_in_the_docs() {
     }
 }
 
-/// Keys of a settings table, taken from the error for an unknown key.
+/// Returns the keys of a settings table. They are taken from the error message for an unknown key.
 fn keys(table: &str) -> Vec<String> {
     let error = settings(&format!("[{table}]\nno_such_key = 1\n")).unwrap_err().to_string();
     let (_, list) = error.split_once("expected").unwrap_or_else(|| panic!("[{table}]: {error}"));

@@ -1,7 +1,8 @@
-//! Checks that a module uses only modules of lower layers. It reads tokens, so it sees every form: `use` lines and
-//! their braces, full paths, re-exports, macros, attributes, and `super` paths that leave the top-level module.
+//! Checks that each module uses only modules of lower layers. The check reads tokens, so it sees every form of use:
+//! `use` lines with braces, full paths, re-exports, macros, attributes, and `super` paths that leave the top-level
+//! module.
 //!
-//! Paths in doc comments are not checked: a link may point to a higher layer.
+//! Paths in doc comments are not checked, because a link may point to a higher layer.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +16,7 @@ use syn::{
     parse::{ParseStream, Parser},
 };
 
-/// Layers, lowest first. Modules of one layer do not use each other.
+/// The layers, lowest first. Modules of the same layer must not use each other.
 const LAYERS: &[&[&str]] = &[
     &["limits", "panics", "types"],
     &["clock", "config", "proc"],
@@ -36,7 +37,8 @@ const LAYERS: &[&[&str]] = &[
     &["main"],
 ];
 
-/// Module in no layer: the imitation of GitHub and the bot must not use each other.
+/// Module outside the layers: the imitation of GitHub. The imitation and the bot must not use each other, apart from
+/// the exceptions below.
 const SEPARATE: &str = "localhub";
 const SEPARATE_MAY_USE: &[&str] = &["types"];
 const MAY_USE_SEPARATE: &[&str] = &["cli"];
@@ -48,7 +50,7 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// Returns why `from` may not use `to`, or `None` if it may.
+/// Returns the reason why module `from` may not use module `to`, or `None` if it may.
 fn objection(from: &str, to: &str) -> Option<String> {
     if from == to {
         return None;
@@ -71,14 +73,14 @@ fn objection(from: &str, to: &str) -> Option<String> {
     }
 }
 
-/// Target of a path.
+/// The place to which a path in the code leads.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
-    /// Top-level module of this crate.
+    /// The path leads to this top-level module of the crate.
     Module(String),
-    /// Root of the crate, through which every module could be reached.
+    /// The path leads to the root of the crate, through which every module could be reached.
     Root,
-    /// Another crate, or a name in scope whose import was already checked.
+    /// The path leads to another crate, or starts with an imported name whose import was already checked.
     Elsewhere,
 }
 
@@ -102,13 +104,13 @@ fn target(at: &[String], path: &[String]) -> Target {
     }
 }
 
-/// Reader of one file that collects its violations.
+/// Reads one file and collects its violations.
 struct Reader {
-    /// Top-level module of the file.
+    /// Name of the top-level module that contains the file.
     top_module: String,
-    /// Path of the module being read, from the root.
+    /// Path, from the crate's root, of the module that is being read.
     at: Vec<String>,
-    /// Whether an attribute is being read, where a string may be a path.
+    /// Whether an attribute is being read. In attributes, a string may be a path.
     in_attribute: bool,
     objections: BTreeSet<String>,
 }
@@ -142,7 +144,8 @@ impl Reader {
         tokens.parse_str(text).or_else(|error| if read { Ok(()) } else { Err(error) })
     }
 
-    /// Reads tokens. `before` is the path in front of a brace, if the tokens are inside one.
+    /// Reads tokens and checks the paths among them. If the tokens are inside a brace, `before` is the path in front of
+    /// that brace.
     fn tokens(&mut self, before: &[String], mut cursor: Cursor) {
         while !cursor.eof() {
             if let Some((name, inside, after)) = module(cursor) {
@@ -173,7 +176,7 @@ impl Reader {
         }
     }
 
-    /// Reads a path such as `a::b::c`, `a::{b, c::d}` or `a::$b` and returns the cursor after it.
+    /// Reads and checks a path such as `a::b::c`, `a::{b, c::d}` or `a::$b`. Returns the cursor after the path.
     fn path_of_tokens<'a>(&mut self, mut path: Vec<String>, mut cursor: Cursor<'a>) -> Cursor<'a> {
         loop {
             if let Some((ident, after)) = cursor.ident() {
@@ -208,7 +211,7 @@ impl Reader {
         cursor
     }
 
-    /// Reads a string literal as a path, because attributes such as serde's take paths in strings.
+    /// Checks a string literal as a path, because attributes such as serde's contain paths as strings.
     fn quoted(&mut self, literal: &str) {
         let inside = literal.trim_matches(['r', '#', '"']);
         if self.in_attribute && literal.ends_with(['"', '#']) && inside.contains("::") {
@@ -218,7 +221,7 @@ impl Reader {
     }
 }
 
-/// Parses `mod name { … }`; returns its name, its content and the cursor after it.
+/// Parses `mod name { … }`. Returns the module's name, its content and the cursor after the module.
 fn module(cursor: Cursor) -> Option<(String, Cursor, Cursor)> {
     let (word, after) = cursor.ident()?;
     let (name, after) = after.ident().filter(|_| word == "mod")?;
@@ -226,7 +229,7 @@ fn module(cursor: Cursor) -> Option<(String, Cursor, Cursor)> {
     Some((name.to_string(), inside, after))
 }
 
-/// Parses `#[…]` or `#![…]`; returns its content and the cursor after it.
+/// Parses `#[…]` or `#![…]`. Returns the attribute's content and the cursor after the attribute.
 fn attribute(cursor: Cursor) -> Option<(Cursor, Cursor)> {
     let (_, after) = cursor.punct().filter(|(punct, _)| punct.as_char() == '#')?;
     let after = after.punct().filter(|(punct, _)| punct.as_char() == '!').map_or(after, |(_, after)| after);
@@ -234,7 +237,7 @@ fn attribute(cursor: Cursor) -> Option<(Cursor, Cursor)> {
     Some((inside, after))
 }
 
-/// Skips `as name`, which is not a path.
+/// Skips `as name`, because the name is not a path. Returns the cursor after it.
 fn renamed(cursor: Cursor) -> Option<Cursor> {
     let (word, after) = cursor.ident()?;
     let (_, after) = after.ident()?;
@@ -252,7 +255,7 @@ fn colons(cursor: Cursor) -> Option<Cursor> {
     (first.as_char() == ':' && second.as_char() == ':').then_some(after)
 }
 
-/// Violations in the file at `path` below `src/`.
+/// Returns the violations in the file at `path` below `src/`.
 fn objections(path: &str, source: &str) -> Vec<String> {
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let stem = stem.strip_suffix("/mod").unwrap_or(stem);
@@ -273,7 +276,7 @@ fn objections(path: &str, source: &str) -> Vec<String> {
     reader.objections.into_iter().map(|what| format!("{path}: {what}")).collect()
 }
 
-/// `lib.rs` may only declare modules, since other items would be in no layer.
+/// Checks that `lib.rs` only declares modules, because any other item would belong to no layer.
 fn check_lib(file: &syn::File) -> Vec<String> {
     let plain = |item: &&Item| !matches!(item, Item::Mod(module) if module.content.is_none());
     let other_items = file.items.iter().filter(plain).count();
@@ -281,7 +284,7 @@ fn check_lib(file: &syn::File) -> Vec<String> {
     if other_items == 0 { Vec::new() } else { vec![message] }
 }
 
-/// Compares [`LAYERS`] with the modules in `src/`.
+/// Compares [`LAYERS`] with the modules in `src/`. Returns one line for each difference.
 fn unlisted(modules: &BTreeSet<String>) -> Vec<String> {
     let listed: BTreeSet<String> =
         LAYERS.iter().copied().flatten().copied().chain([SEPARATE]).map(str::to_owned).collect();
@@ -333,11 +336,13 @@ fn each_module_has_a_layer() {
     assert!(bad.is_empty(), "\n{}\n", bad.join("\n"));
 }
 
-/// Tests of the checker: it sees each way of naming a higher module and accepts what is allowed.
+/// Tests of the layer check itself: it must detect every way to name a higher module, and accept everything that is
+/// allowed.
 mod checker {
     use super::*;
 
-    /// Checks a snippet in the module `messages`, which is in the layer of `commands` and below `engine`.
+    /// Returns the violations in a snippet that is checked as part of the module `messages`. That module is in the same
+    /// layer as `commands` and below `engine`.
     fn objections_in(source: &str) -> Vec<String> {
         objections("messages/cards/gate.rs", source)
     }

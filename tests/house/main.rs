@@ -1,4 +1,4 @@
-//! Repository checks from outside the crate: layers of modules, registered workflows, documentation, packaging,
+//! Checks of the repository from outside the crate: layers of modules, registered workflows, documentation, packaging,
 //! names, and the engine's contract.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]

@@ -1,4 +1,4 @@
-//! Checks commands, paths and times in the packaging files against the program.
+//! Checks that commands, paths and times in the packaging files match the program.
 
 use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 
@@ -8,7 +8,7 @@ fn read_file(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// Rest of the last line that begins with `start`.
+/// Returns the rest of the last line that begins with `start`.
 #[track_caller]
 fn value_of<'a>(text: &'a str, start: &str) -> &'a str {
     text.lines()
@@ -17,7 +17,7 @@ fn value_of<'a>(text: &'a str, start: &str) -> &'a str {
         .unwrap_or_else(|| panic!("no line begins with {start:?}"))
 }
 
-/// Parses a JSON array of words, a Dockerfile's command form.
+/// Parses a JSON array of strings, the form in which a Dockerfile contains a command.
 fn words(array: &str) -> Vec<String> {
     serde_json::from_str(array).unwrap()
 }
@@ -29,7 +29,7 @@ fn assert_parses(words: &[String]) {
     cli::command().try_get_matches_from([&"countersign".to_owned()].into_iter().chain(rest)).unwrap();
 }
 
-/// Default settings.
+/// Returns the settings with all defaults.
 fn settings() -> Settings {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("countersign.toml");
@@ -69,8 +69,8 @@ fn compose_file_has_two_nodes_and_their_database() {
     assert!(read_file("packaging/README.md").contains(&format!("`{}`", secret.trim_start_matches("./"))));
 }
 
-/// Tests that the Docker context has the files that the build reads in addition to the code. A missing file would break
-/// only the image build.
+/// Tests that the Docker context contains the files that the build reads in addition to the code. A missing file would
+/// go unnoticed until somebody builds the image.
 #[test]
 fn docker_context_has_all_build_inputs() {
     let ignored = read_file("packaging/Dockerfile.dockerignore");

@@ -1,5 +1,5 @@
-//! Postgres for tests: the installed server, started once per process on a free loopback port in a temporary directory.
-//! The server is stopped when the process that started it exits.
+//! Postgres for tests. The installed server is started once per test process, on a free loopback port and in a
+//! temporary directory. The server is stopped when the process that started it exits.
 
 use std::{
     fs,
@@ -18,36 +18,37 @@ use countersign::proc::reserved_address;
 use postgres::{Client, NoTls, error::SqlState};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Set if Postgres is installed; then no test may be skipped.
+/// Environment variable that requires Postgres. If it is set, a missing Postgres fails the test instead of skipping it.
 const WANTED: &str = "COUNTERSIGN_TEST_POSTGRES";
 
-/// Mount point of the server's private small disk.
+/// Mount point of the small disk that only the server sees.
 const SMALL_DISK: &str = "/mnt";
 
-/// Runs a program until it ends or gets SIGTERM, and then deletes a server's data.
+/// Shell script that runs a program until it ends or gets SIGTERM. If the program is the Postgres server, the script
+/// then deletes the server's data.
 const RUN_UNTIL_TERM: &str = r#""$@" & child=$!
 trap 'kill -INT $child' TERM
 wait $child; code=$?
 if [ "${1##*/}" = postgres ]; then wait $child; rm -rf "$3"; rmdir "$PWD" 2>/dev/null; fi
 exit $code"#;
 
-/// Creates a private certificate authority and a server certificate for `localhost`.
+/// Shell script that creates a private certificate authority, and a server certificate for `localhost`.
 const CERTIFICATES: &str =
     "new='openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2'
 $new -subj /CN=authority -keyout authority.key -out authority.crt &&
 $new -CA authority.crt -CAkey authority.key -subj /CN=localhost -addext subjectAltName=DNS:localhost \
     -addext basicConstraints=critical,CA:FALSE -keyout data/server.key -out data/server.crt";
 
-/// Role that needs a password. The test that uses the role creates it.
+/// Database role that needs a password. The test that uses the role creates it.
 pub(super) const GUARDED: &str = "guarded";
 
-/// Address of a new database, or `None` if Postgres is not installed.
+/// Returns the address of a new database, or `None` if Postgres is not installed.
 pub(super) fn database() -> Option<String> {
     create_database("")
 }
 
-/// Address of a new database on a private disk of 24 MB. `None` if Postgres is not installed or the disk cannot be
-/// created, which needs root.
+/// Returns the address of a new database on a private disk of 24 MB. Returns `None` if Postgres is not installed, or if
+/// the disk cannot be created, which requires root.
 pub(super) fn database_on_a_small_disk() -> Option<String> {
     static SMALL: OnceLock<bool> = OnceLock::new();
     let server = database()?;
@@ -62,7 +63,8 @@ pub(super) fn database_on_a_small_disk() -> Option<String> {
     create_database("TABLESPACE small")
 }
 
-/// Certificate authority of the server, valid for the host `localhost`. `None` if openssl could not create it.
+/// Returns the file with the server's certificate authority. The server's certificate is valid for the host
+/// `localhost`. Returns `None` if openssl could not create the certificates.
 pub(super) fn authority() -> Option<PathBuf> {
     let home = server()?.1;
     if !home.join("data/server.crt").exists() {
@@ -72,7 +74,7 @@ pub(super) fn authority() -> Option<PathBuf> {
     Some(home.join("authority.crt"))
 }
 
-/// Port and directory of the shared server.
+/// Returns the port and the directory of the shared server, which is started at the first call.
 fn server() -> Option<(u16, &'static Path)> {
     static SERVER: OnceLock<Option<(u16, PathBuf)>> = OnceLock::new();
     let started = thread::spawn(|| SERVER.get_or_init(start)).join().unwrap().as_ref()?;
@@ -87,14 +89,14 @@ fn create_database(how: &str) -> Option<String> {
     Some(address(port, &name))
 }
 
-/// Runs SQL on a connection of its own.
+/// Runs SQL on a separate connection.
 pub(super) fn sql(address: &str, sql: &str) {
     let (address, sql) = (address.to_owned(), sql.to_owned());
     let work = move || Client::connect(&address, NoTls).unwrap().batch_execute(&sql).unwrap();
     thread::spawn(work).join().unwrap();
 }
 
-/// Runs `first` and then queries one number from our schema, on a connection of its own.
+/// Runs `first` and then a query that returns one number from our schema. Both run on the same separate connection.
 pub(super) fn number(address: &str, first: &str, sql: &str) -> i64 {
     let (address, first, sql) = (address.to_owned(), first.to_owned(), sql.to_owned());
     let query = thread::spawn(move || {
@@ -105,7 +107,7 @@ pub(super) fn number(address: &str, first: &str, sql: &str) -> i64 {
     query.join().unwrap()
 }
 
-/// Disconnects all users of this database for good by renaming it. Returns the new address.
+/// Disconnects all users of this database for good, by renaming the database. Returns its new address.
 pub(super) fn cut_off(address: &str) -> String {
     let (others, name) = address.rsplit_once('/').unwrap();
     let (others, name, renamed) = (format!("{others}/postgres"), name.to_owned(), format!("{name}_cut_off"));
@@ -160,7 +162,8 @@ fn start() -> Option<(u16, PathBuf)> {
     Some((port, home))
 }
 
-/// Shell command that mounts a small disk only this server sees, which needs root.
+/// Returns a shell command that mounts a small disk that only this server sees. Returns `None` if that is not possible;
+/// it requires root.
 fn small_disk(owner: Option<(u32, u32)>) -> Option<String> {
     let own_mounts =
         Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|end| end.success());
@@ -169,7 +172,7 @@ fn small_disk(owner: Option<(u32, u32)>) -> Option<String> {
     })
 }
 
-/// Directory of database servers, and the user they run as.
+/// A directory with data of database servers, and the user under which the servers run.
 struct Cluster<'a> {
     programs: &'a Path,
     home: &'a Path,
@@ -221,7 +224,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Starts the server, which runs until it is stopped or this process exits.
+    /// Starts the server. The server runs until it is stopped or this process exits.
     fn serve(&self, data: &str, port: u16) {
         let mut server = self.as_owner("postgres");
         server.args(["-D", data, "-p", &port.to_string(), "-k", "", "-c", "listen_addresses=127.0.0.1"]);
@@ -238,7 +241,7 @@ impl Cluster<'_> {
     }
 }
 
-/// Directory of the Postgres programs: on the path, or at Debian's location.
+/// Returns the directory of the Postgres programs. Searches the `PATH` and Debian's directory for Postgres.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
@@ -248,7 +251,8 @@ fn programs() -> Option<PathBuf> {
     places.into_iter().find(|place| all.iter().all(|program| place.join(program).exists()))
 }
 
-/// Postgres refuses to run as root. If we are root, gives the directory to another user and returns that user.
+/// If we are root, gives the directory to another user and returns that user, because Postgres refuses to run as root.
+/// Returns `None` if we are not root.
 fn unprivileged(home: &Path) -> Option<(u32, u32)> {
     if fs::metadata(home).unwrap().uid() != 0 {
         return None;
@@ -264,7 +268,7 @@ fn unprivileged(home: &Path) -> Option<(u32, u32)> {
     Some((user, group))
 }
 
-/// A primary server and a synchronous standby that can take its place.
+/// A primary server, and a synchronous standby that can replace the primary.
 pub(super) struct Pair {
     pub(super) first: u16,
     pub(super) second: u16,
@@ -272,7 +276,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Returns `None` if Postgres is not installed.
+    /// Starts both servers. Returns `None` if Postgres is not installed.
     pub(super) fn start() -> Option<Self> {
         let programs = installed()?;
         let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
@@ -302,7 +306,7 @@ impl Pair {
         panic!("the second Postgres does not follow the first");
     }
 
-    /// Address of both servers; the client picks the writable one.
+    /// Returns an address that names both servers. The client connects to the server that accepts writes.
     pub(super) fn address(&self, user: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{},127.0.0.1:{}/postgres", self.first, self.second)
     }

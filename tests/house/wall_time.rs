@@ -1,5 +1,5 @@
-//! No test may assert how long something took, since the machine may be busy. Count events instead; `cargo bench`
-//! measures time.
+//! Checks that no test asserts how long something took, because the machine may be busy. Tests should count events
+//! instead; `cargo bench` measures time.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use syn::{
 
 use crate::layers::sources;
 
-/// Assertions of a file that could fail on a busy machine.
+/// Collects the assertions of a file that could fail on a busy machine.
 #[derive(Default)]
 struct TimeAsserts(Vec<String>);
 

@@ -1,4 +1,4 @@
-//! Type names are unique, and doc comments open with a noun or a verb.
+//! Checks that type names are unique and that doc comments start with a noun or a verb.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -6,7 +6,7 @@ use syn::visit::{self, Visit};
 
 use crate::layers::sources;
 
-/// Types of a file, including those in functions and test modules.
+/// Collects the names of the types in a file, including types in functions and test modules.
 #[derive(Default)]
 struct TypeNames(Vec<String>);
 
@@ -46,7 +46,7 @@ const CLAUSE_OPENERS: [&str; 7] = ["What", "Who", "Where", "How", "Of", "For", "
 
 const WEAK_PHRASES: [&str; 3] = ["is none", "are none", "is no "];
 
-/// Doc comments of a file: each with the number of its first line.
+/// Returns the doc comments of a file. Each comes with the number of its first line.
 fn doc_comments(text: &str) -> Vec<(usize, String)> {
     let mut comments: Vec<(usize, String)> = Vec::new();
     let mut previous = 0;

@@ -1,5 +1,5 @@
-//! A workflow is a file in `src/workflows/`, a `pub mod` line and a row of `ALL` in `mod.rs`. If one is missing,
-//! nobody can start the workflow, or the file is not compiled.
+//! Checks that every workflow has three parts: a file in `src/workflows/`, a `pub mod` line in `mod.rs`, and a row of
+//! `ALL` in `mod.rs`. Without one of these lines, the file is not compiled or nobody can start the workflow.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,7 +10,7 @@ fn workflows_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/workflows")
 }
 
-/// Module names of the files and directories in `src/workflows/`.
+/// Returns the module names of the files and directories in `src/workflows/`.
 fn on_disk() -> BTreeSet<String> {
     fs::read_dir(workflows_dir())
         .unwrap()
@@ -20,7 +20,7 @@ fn on_disk() -> BTreeSet<String> {
         .collect()
 }
 
-/// Modules declared by `mod name;`.
+/// Returns the names of the modules that the file declares with `mod name;`.
 fn declared(file: &syn::File) -> BTreeSet<String> {
     file.items
         .iter()
@@ -31,7 +31,7 @@ fn declared(file: &syn::File) -> BTreeSet<String> {
         .collect()
 }
 
-/// Modules of the rows of `ALL`, in order: `&name::Type`.
+/// Returns the module name from each row of `ALL`, in order. A row has the form `&name::Type`.
 fn in_all(file: &syn::File) -> Vec<String> {
     let all = file.items.iter().find_map(|item| match item {
         Item::Static(item) if item.ident == "ALL" => Some(&*item.expr),

@@ -1,5 +1,5 @@
-//! Contract tests with aimock, an independent imitation of the models' APIs: both imitations must agree.
-//! `COUNTERSIGN_TEST_AIMOCK` names its `cli.js`, which `node` runs. Without the variable each test is skipped.
+//! Contract tests with aimock, an independent imitation of the model APIs. Our own imitation and aimock must agree.
+//! `COUNTERSIGN_TEST_AIMOCK` names aimock's `cli.js`, which `node` runs. Without the variable, each test is skipped.
 
 use std::{
     io::{BufRead, BufReader},
@@ -20,7 +20,7 @@ use crate::{FixedClock, ask_with_clock, question, schema, settings};
 
 const PROGRAM: &str = "COUNTERSIGN_TEST_AIMOCK";
 
-/// Running aimock process, killed on drop.
+/// A running aimock process, which is killed when this value is dropped.
 struct Aimock {
     child: Child,
     url: String,
@@ -34,7 +34,7 @@ impl Drop for Aimock {
 }
 
 impl Aimock {
-    /// Starts aimock on a free port. Returns `None` and prints that the test is skipped if the variable is not set.
+    /// Starts aimock on a free port. If the variable is not set, prints that the test is skipped and returns `None`.
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn start(test: &str) -> Option<Self> {
         let Some(program) = std::env::var_os(PROGRAM) else {

@@ -16,36 +16,36 @@ use axum::{
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 
-/// Token count returned for every prompt.
+/// Token count that the imitation returns for every prompt.
 const COUNTED: u64 = 2000;
 
-/// Response of the imitation to every request.
+/// The way in which the imitation responds to every request.
 #[derive(Clone)]
 pub(crate) enum Behaviour {
-    /// Text from the requested model, or from `served` if that is set.
+    /// Responds with a fixed text. The response names the requested model, or `served` if that is set.
     Text {
         served: Option<&'static str>,
     },
-    /// Call of the structured output tool with this input.
+    /// Responds with a call of the structured output tool with this input.
     Structured(Value),
-    /// Error status, error type and `Retry-After` in seconds.
+    /// Responds with this error status, error type and `Retry-After` in seconds.
     Error(u16, &'static str, Option<u32>),
-    /// Response with this text.
+    /// Responds with this text.
     Says(&'static str),
     MaxTokens,
     Refusal,
     Empty,
-    /// The connection closes in the middle of the message.
+    /// Closes the connection in the middle of the message.
     Cut,
-    /// The stream reports an overload error in the middle of the message.
+    /// Reports an overload error in the middle of the streamed message.
     GivesUp,
-    /// The stream stalls in the middle of the message and stays open.
+    /// Stops sending in the middle of the streamed message, but keeps the connection open.
     Stall,
-    /// The message is complete, and the connection stays open.
+    /// Sends the complete message, but keeps the connection open.
     StaysOpen,
-    /// A second message starts in the middle of the first.
+    /// Starts a second message in the middle of the first one.
     Twice,
-    /// No response at all.
+    /// Never responds.
     Hang,
 }
 
@@ -120,7 +120,7 @@ async fn messages(State(api): State<Arc<Api>>, headers: HeaderMap, Json(request)
     if request["stream"] == true { events(message, &api.behaviour) } else { Json(message).into_response() }
 }
 
-/// Sends the message as a stream of events.
+/// Returns a response that sends the message as a stream of events.
 fn events(mut message: Value, behaviour: &Behaviour) -> Response {
     let content = message["content"].take();
     let stop = message["stop_reason"].take();

@@ -1,4 +1,4 @@
-//! Cassettes replay recorded calls without a network and store no secret.
+//! Cassettes: recorded calls that can be replayed without a network and contain no secret.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn unreachable_service() -> ModelSettings {
     at("http://127.0.0.1:1".parse().unwrap())
 }
 
-/// Reviewer's call whose response must echo the random nonce.
+/// Returns a reviewer's call whose response must repeat the random nonce.
 fn call_with_nonce(nonce: &str) -> ModelCall {
     let mut call = question("openai");
     call.prompt = format!("Is this sound? Say {nonce}. My key is sk-TheKeyOfThisTest.");
@@ -111,7 +111,7 @@ async fn missing_and_edited_cassettes_are_reported() {
     assert!(why.contains("record it again"), "{why}");
 }
 
-/// Provider and outcome of each attempt, in order.
+/// Returns the provider and the outcome of each attempt, in order.
 fn attempts(outcome: &Result<ModelReply, CallError>) -> Vec<(String, String)> {
     let (before, usage, end) = match outcome {
         Ok(reply) => (&reply.earlier_attempts, &reply.usage, reply.text.clone()),

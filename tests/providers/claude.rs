@@ -1,5 +1,5 @@
-//! Contract tests with the real Claude program, in each version this release supports. `COUNTERSIGN_TEST_CLAUDE`
-//! lists the binaries, separated as in `PATH`. Without the variable each test is skipped.
+//! Contract tests with the real Claude program, in each version that this release supports. `COUNTERSIGN_TEST_CLAUDE`
+//! lists the binaries, separated like the entries of `PATH`. Without the variable, each test is skipped.
 
 use std::{
     path::{Path, PathBuf},
@@ -55,14 +55,14 @@ impl Outcome {
         reply
     }
 
-    /// Asserts that the call failed with the expected kind.
+    /// Asserts that the call failed with an error of the expected kind.
     #[track_caller]
     fn failed(&self, expected: CallErrorKind) {
         assert_eq!(self.kind(), Some(&expected), "{}: {:?}", self.binary.display(), self.reply);
     }
 }
 
-/// Makes one call with each binary against an API with this behaviour. Returns an empty list if there are no binaries.
+/// Makes one call with each binary, against an API that behaves as given. Returns an empty list if no binaries are set.
 async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut ModelCall)) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for binary in binaries(BINARIES, test) {
@@ -138,7 +138,8 @@ async fn truncated_empty_or_refused_response_is_an_error() {
     }
 }
 
-/// The program retries without a stream. This test checks only that no partial response gets through.
+/// After a broken stream, the Claude program retries without streaming. The test checks only that no partial response
+/// is returned.
 #[tokio::test]
 async fn broken_stream_is_retried() {
     for behaviour in [Behaviour::Cut, Behaviour::GivesUp] {
@@ -175,7 +176,8 @@ async fn structured_output_must_match_the_schema() {
     }
 }
 
-/// The program replaces `@/path` in a prompt by the file's content, and an issue by a stranger may contain it.
+/// The Claude program would replace `@/path` in a prompt by the content of that file. An issue written by a stranger
+/// may contain such a path, so the file must not be read.
 #[tokio::test]
 async fn file_mentioned_in_the_prompt_is_not_read() {
     let secret = tempfile::NamedTempFile::new().unwrap();
@@ -218,8 +220,8 @@ async fn inspect_reports_the_version_of_the_claude_program() {
     }
 }
 
-/// A hook's output becomes part of the prompt, and the hook runs with the operator's rights even if tools are off. So
-/// neither the operator's hooks nor those of a parent directory may run.
+/// The output of a hook becomes part of the prompt, and hooks run with the operator's permissions even if tools are
+/// off. So neither the operator's hooks nor hooks in a parent directory may run.
 #[tokio::test]
 async fn claude_hooks_of_operator_and_parent_directories_do_not_run() {
     for binary in binaries(BINARIES, "a_hook") {

@@ -1,4 +1,4 @@
-//! Claude through our imitation of its API, without the Claude program.
+//! Tests of Claude through our imitation of Anthropic's API, without the Claude program.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Fallback from the Claude program to the API.
+//! Tests of the fallback from the Claude program to Anthropic's API.
 
 use std::{
     future::Future,
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{anthropic::Behaviour, claude_api::served, question};
 
-/// Clock that only the test moves.
+/// Clock that advances only when the test advances it.
 #[derive(Default)]
 struct ManualClock(AtomicI64);
 
@@ -43,7 +43,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Installs a Claude program that reports a version and fails every call.
+/// Installs a Claude program that reports a supported version but fails every call.
 pub(crate) fn with_broken_program(settings: &mut ModelSettings, directory: &Path) {
     let program = directory.join("opt/claude");
     std::fs::create_dir(directory.join("opt")).unwrap();

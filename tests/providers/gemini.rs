@@ -1,4 +1,4 @@
-//! Gemini against our imitation of `generateContent`.
+//! Tests of Gemini, against our imitation of `generateContent`.
 
 use std::{
     sync::{Arc, Mutex},

@@ -1,4 +1,4 @@
-//! Several Gemini keys against an imitation that answers each key as the test sets it.
+//! Tests with several Gemini keys. The test sets the response of the imitated API for each key.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{question, serve, settings};
 
-/// A clock that only the test moves.
+/// Clock that advances only when the test advances it.
 struct ManualClock(Mutex<Timestamp>);
 
 impl ManualClock {
@@ -52,10 +52,10 @@ type Answer = (u16, Option<&'static str>, Value);
 
 #[derive(Default)]
 struct Api {
-    /// Answer by key; other keys get a good answer.
+    /// Responses by key name. Keys that are not listed get a good response.
     answers: Mutex<HashMap<String, Answer>>,
     requested_keys: Mutex<Vec<String>>,
-    /// Clock to move at each answer, and the number of seconds to move it.
+    /// Clock to advance at each response, and the number of seconds by which to advance it.
     takes: Mutex<Option<(Arc<ManualClock>, u64)>>,
 }
 
@@ -113,7 +113,7 @@ struct Setup {
 
 const SECRET: &str = "AIzaSyNobodyMayEverSeeThisKey";
 
-/// Starts the API and opens the providers with these keys: name, project and tier.
+/// Starts the API and creates the providers with these keys. Each key is given by its name, project and tier.
 async fn setup(keys: &[(&str, &str, GeminiTier)]) -> Setup {
     let api = Arc::new(Api::default());
     let router = Router::new().route("/v1beta/models/{target}", post(generate)).with_state(Arc::clone(&api));
@@ -141,7 +141,7 @@ fn open(settings: &ModelSettings, data: &Path, clock: &Arc<ManualClock>) -> (Arc
     (store, providers)
 }
 
-/// Two keys of the project `shop` and one of `lab`.
+/// Creates a setup with two keys of the project `shop` and one key of the project `lab`.
 async fn three_keys() -> Setup {
     use GeminiTier::Paid;
     setup(&[("one", "shop", Paid), ("two", "shop", Paid), ("three", "lab", Paid)]).await
@@ -156,7 +156,7 @@ impl Setup {
         self.api.answers.lock().unwrap().remove(key);
     }
 
-    /// Makes one call; returns its outcome and the keys it was tried with, in order.
+    /// Makes one call. Returns its outcome and the keys with which the call was tried, in order.
     async fn ask(&self) -> (Result<ModelReply, CallError>, Vec<String>) {
         self.ask_as(CallRole::Reviewer, false).await
     }
@@ -186,7 +186,7 @@ impl Setup {
         (outcome, std::mem::take(&mut *self.api.requested_keys.lock().unwrap()))
     }
 
-    /// Restarts the server on the same directory.
+    /// Restarts the server with the same data directory.
     fn restart(&mut self) {
         self.providers = ModelProviders::new(&self.settings, self.clock.clone()).unwrap();
         self.store = None;
@@ -194,7 +194,7 @@ impl Setup {
         (self.store, self.providers) = (Some(store), providers);
     }
 
-    /// Keys with their cooldowns, as `doctor` reports them.
+    /// Returns the keys with their cooldowns, as `doctor` reports them.
     fn resting(&self) -> Vec<(String, Vec<KeyCooldownReason>)> {
         let learned = resting_keys(&self.data.path().into()).unwrap();
         gemini_keys(&self.settings.gemini, &learned, self.clock.now())

@@ -1,5 +1,5 @@
-//! Provider tests against the real Claude and OpenCode programs and against imitations of the services' APIs. The
-//! imitations of Anthropic's, Gemini's, Ollama's and OpenAI's APIs are ours and listen on loopback.
+//! Provider tests with the real Claude and OpenCode programs, and with imitations of the services' APIs. Our own
+//! imitations of the APIs of Anthropic, Gemini, Ollama and OpenAI listen on loopback.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
@@ -72,7 +72,7 @@ fn schema() -> Value {
     })
 }
 
-/// Tools offered with a call.
+/// Returns the tools that are offered to the model in a call.
 fn tools() -> Value {
     let parameters =
         json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
@@ -83,8 +83,8 @@ fn providers(settings: &ModelSettings) -> ModelProviders {
     ModelProviders::new(settings, Arc::new(SystemClock)).unwrap()
 }
 
-/// Clock that runs 1000 times faster. A sleep of at most this duration is shortened to match. A longer sleep takes its
-/// real time, so that a slow machine never ends the sleep too early.
+/// Clock that runs 1000 times faster. Sleeps up to the given duration are shortened by the same factor. Longer sleeps
+/// take their real time, so that they never end too early on a slow machine.
 struct FastClock(Duration);
 
 impl Clock for FastClock {
@@ -97,8 +97,8 @@ impl Clock for FastClock {
     }
 }
 
-/// Clock whose time never moves, so that a reported wait equals the wait that the service requested. Sleeps take real
-/// time.
+/// Clock whose time stands still, so that a reported wait equals exactly the wait that the service requested. Sleeps
+/// take real time.
 struct FixedClock;
 
 impl Clock for FixedClock {
@@ -111,7 +111,7 @@ impl Clock for FixedClock {
     }
 }
 
-/// Calls the provider named by `spec`. The model of `call` is replaced by the one `spec` names.
+/// Calls the provider that `spec` names. The model in `call` is replaced by the model in `spec`.
 async fn ask(settings: &ModelSettings, spec: &str, call: ModelCall) -> Result<ModelReply, CallError> {
     ask_with_clock(Arc::new(SystemClock), settings, spec, call).await
 }
@@ -128,8 +128,8 @@ async fn ask_with_clock(
     provider.call(&call, &CancellationToken::new()).await
 }
 
-/// Asserts that the provider measures both timeouts by the clock it was passed: for no response at all, and for a
-/// stalled response.
+/// Asserts that the provider measures its timeouts by the clock that it was given. There is one timeout for the whole
+/// call, tested without any response, and one for a response that stalls.
 async fn assert_timeouts_use_clock(spec: &str, hanging: &ModelSettings, stalling: &ModelSettings) {
     let mut call = question("any");
     call.deadline = Duration::from_secs(200);

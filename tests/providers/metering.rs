@@ -1,4 +1,4 @@
-//! Estimates of what a call may cost. A service that reports no counts may still send a bill.
+//! Tests of the estimates of a call's cost. A service that reports no token counts may still charge for a call.
 
 use countersign::{
     config::{GeminiKey, ModelSettings},
@@ -13,7 +13,8 @@ use crate::{
     streaming::{Behaviour, start},
 };
 
-/// Model, API path and complete answer of one service; `counts` is the key of its token counts.
+/// A service with its model, API path and complete response. `counts` is the key under which the response contains
+/// token counts.
 struct Service {
     spec: &'static str,
     path: &'static str,

@@ -1,4 +1,4 @@
-//! Checks that the services still list the models in use, against imitations of their model lists.
+//! Tests of the check that the services still list the models in use. The services' model lists are imitated.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,8 @@ use super::serve;
 
 const NOW: &str = "2026-11-27T12:00:00Z";
 
-/// Serves both lists at one address, Anthropic's in two pages. Returns the address and a log of the requests.
+/// Serves both model lists at one address; Anthropic's list has two pages. Returns the address and a log of the
+/// requests.
 async fn lists(claude: &'static [&str], gemini: &'static [&str]) -> (url::Url, Arc<Mutex<Vec<String>>>) {
     let requests = Arc::new(Mutex::new(Vec::new()));
     let note = |path: &'static str, key: &'static str| {

@@ -1,4 +1,4 @@
-//! Ollama against our imitation of `/api/chat`.
+//! Tests of Ollama, against our imitation of `/api/chat`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! OpenAI-compatible endpoints, against our imitation.
+//! Tests of OpenAI-compatible endpoints, against our imitation.
 
 use std::{sync::Arc, time::Duration};
 

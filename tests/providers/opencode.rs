@@ -1,4 +1,4 @@
-//! Contract tests with the real OpenCode program. `COUNTERSIGN_TEST_OPENCODE` names the binary; without the variable
+//! Contract tests with the real OpenCode program. `COUNTERSIGN_TEST_OPENCODE` names the binary. Without the variable,
 //! each test is skipped.
 
 use std::{path::Path, time::Duration};
@@ -102,7 +102,8 @@ async fn structured_output_must_match_the_schema() {
     }
 }
 
-/// OpenCode retries overload and rate limits for ever and waits for ever for a response.
+/// After overload errors and rate limits, OpenCode retries forever. It also waits forever for a response. The call's
+/// deadline must end both.
 #[tokio::test]
 async fn endless_retries_end_at_the_deadline() {
     let short = |call: &mut ModelCall| call.deadline = Duration::from_secs(8);

@@ -1,4 +1,4 @@
-//! The built-in rehearsal script, called in the order a workflow calls it.
+//! Tests of the built-in rehearsal script, with calls in the order in which a workflow makes them.
 
 use countersign::{
     codebase::TreeIndex,

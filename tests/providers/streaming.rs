@@ -1,4 +1,4 @@
-//! Imitation of an API that streams lines, with a behaviour set by the test.
+//! Imitation of an API that streams lines. The test sets its behaviour.
 
 use std::{
     convert::Infallible,
@@ -16,20 +16,20 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
 
-/// Response of the imitation to every request.
+/// The way in which the imitation responds to every request.
 #[derive(Clone)]
 pub(crate) enum Behaviour {
-    /// The body, in pieces split at arbitrary bytes.
+    /// Sends this body, in pieces that are split at arbitrary bytes.
     Stream(String),
-    /// Part of a body; then the connection stays open without data.
+    /// Sends this part of a body; then keeps the connection open without sending more.
     Stall(String),
-    /// Part of a body; then the connection breaks.
+    /// Sends this part of a body; then breaks the connection.
     Break(String),
-    /// Error status, its body and `Retry-After` in seconds.
+    /// Responds with this error status, this body and this `Retry-After` in seconds.
     Status(u16, Value, Option<u32>),
-    /// No response at all.
+    /// Never responds.
     Hang,
-    /// Each behaviour once, in order; the last one repeats.
+    /// Behaves in each of these ways once, in order, and then repeats the last one.
     InTurn(Vec<Behaviour>),
 }
 

@@ -1,5 +1,5 @@
-//! Worker slots of model programs. The test program is our own shell script, which can answer with what `/proc`
-//! reports about its process.
+//! Tests of the worker slots for model programs. The model program is our own shell script, which can respond with the
+//! information that `/proc` has about its process.
 
 use std::{os::unix::fs::PermissionsExt, path::Path};
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{question, settings};
 
-/// Installs the script in place of the Claude program. `work` is shell code that sets the answer in `$said`.
+/// Installs a shell script in place of the Claude program. `work` is shell code that sets the response in `$said`.
 fn program(directory: &Path, work: &str) -> ModelSettings {
     let path = directory.join("imitation");
     let script = format!(

@@ -1,4 +1,4 @@
-//! Events on the pull request after the push: CI, reviews, people's own commits, merge and close.
+//! Stories about events on the pull request after the push: CI results, reviews, people's own commits, merge and close.
 
 use countersign::{
     engine::RunViewStatus,
@@ -22,18 +22,19 @@ use crate::{
 const LEFT: &str = "left.saturating_add(right)";
 const RIGHT: &str = "right.saturating_add(left)";
 
-/// Adds a revision and its approving review.
+/// Adds to the script a revision that replaces `from` by `to`, and a review that approves the revision.
 pub(crate) fn with_fix(script: Script, from: &str, to: &str) -> Script {
     script.edits(from, to).of("implement").reviews(&approved()).of("implement")
 }
 
-/// Adds this many fixes, each of which undoes the previous one.
+/// Adds this many fixes to the script. Each fix undoes the previous one.
 pub(crate) fn with_fixes(script: Script, many: usize) -> Script {
     let turn = |n: usize| if n.is_multiple_of(2) { (LEFT, RIGHT) } else { (RIGHT, LEFT) };
     (0..many).fold(script, |script, n| with_fix(script, turn(n).0, turn(n).1))
 }
 
-/// Creates a world in which the change is pushed; `then` adds the models' later answers.
+/// Creates a test environment in which the change has been pushed. `then` adds the models' later responses to the
+/// script.
 async fn pushed_world(then: impl FnOnce(Script) -> Script) -> World {
     pushed_world_as(|script, texts| then(plain(script, texts))).await
 }
@@ -68,7 +69,7 @@ impl World {
             .unwrap()
     }
 
-    /// Reports jobs for the pushed commit and waits until the run has handled them.
+    /// Reports CI jobs for the pushed commit and waits until the run has handled them.
     pub(crate) async fn report_ci(&mut self, jobs: &[(&str, &str)]) {
         let head = self.head();
         for (name, conclusion) in jobs {
@@ -78,7 +79,7 @@ impl World {
         self.tried().await;
     }
 
-    /// Delivers pending events and waits for the delayed read of the pull request.
+    /// Delivers pending events, then waits until the run has read the pull request, which it does after a delay.
     async fn deliver_events(&mut self) {
         self.settle().await;
         self.wait(30).await;
@@ -112,7 +113,8 @@ impl World {
         self.checks();
     }
 
-    /// Returns the background text of this kind that prompts contain in addition to the issue.
+    /// Returns the background text of this kind, which prompts contain in addition to the issue. The result is empty if
+    /// the run has no such text.
     async fn context_text(&self, kind: &str) -> String {
         let db = self.app.store.repository_database(self.repo).await.unwrap();
         let state = db.run(self.run().await.unwrap().id).await.unwrap().unwrap().state;
@@ -123,8 +125,8 @@ impl World {
         String::from_utf8(db.get_document(hash).await.unwrap()).unwrap()
     }
 
-    /// Sends signed CI events about other commits, forks and apps. Asserts that each gets a 202 and that none makes the
-    /// run read the pull request.
+    /// Sends signed CI events about other commits, forks and apps. Asserts that each event is answered with 202 and
+    /// that none of them makes the run read the pull request.
     async fn assert_foreign_ci_ignored(&mut self, head: &Oid) {
         let looks = |w: &Self| w.hub.requests().iter().filter(|r| r.path.ends_with("/pulls/2")).count();
         let before = looks(self);
@@ -449,7 +451,7 @@ async fn unavailable_job_log_is_reported_to_drafter_and_people() {
     w.pull();
 }
 
-/// Returns the drafter's answer for one stage of the small repository.
+/// Returns the drafter's response for one stage of the small repository's change.
 fn small_answer(part: usize) -> String {
     small().0[part].replace("{{issue}}", "1").replace("{{title}}", "Sums")
 }

@@ -1,4 +1,4 @@
-//! Stand-ins for model HTTP APIs, for stories about real providers.
+//! Imitations of the HTTP APIs of models, for stories about real providers.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,14 +17,14 @@ use crate::{
     serve,
 };
 
-/// Cost in micro-dollars of Anthropic's full response.
+/// Cost in micro-dollars of a complete response of Anthropic's API.
 pub(crate) const DRAFT: u64 = 1000 * 4 + 50 * 20;
 /// Cost in micro-dollars of the partial response of `dying-claude.sh`.
 pub(crate) const BEGUN: u64 = 900 * 4 + 7 * 20;
-/// Cost in micro-dollars of Gemini's response.
+/// Cost in micro-dollars of a response of Gemini's API.
 pub(crate) const REVIEW: u64 = 1000 * 2 + 50 * 12;
 
-/// Starts an Anthropic API that answers with a design for the first issue.
+/// Starts an imitation of Anthropic's API that responds with a design for the first issue.
 pub(crate) async fn drafting() -> (url::Url, Arc<Api>) {
     let text = design()
         .replace("{{path}}", "src/lib.rs")
@@ -33,16 +33,16 @@ pub(crate) async fn drafting() -> (url::Url, Arc<Api>) {
     anthropic::start(Behaviour::Says(text.leak())).await
 }
 
-/// Gemini API that approves every prompt, except with an exhausted key.
+/// Imitation of Gemini's API that approves every prompt, unless the key's quota is exhausted.
 #[derive(Default)]
 pub(crate) struct Gemini {
-    /// Key whose project has used up its daily quota.
+    /// Key whose project has exhausted its daily quota.
     used_up: Option<&'static str>,
     asked: Mutex<Vec<String>>,
 }
 
 impl Gemini {
-    /// Returns the keys of the requests, in order.
+    /// Returns the key of each request, in order.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }

@@ -1,4 +1,5 @@
-//! Approval rules: number of approvals, requester, code owners; and gates that nobody answers or somebody tampers with.
+//! Stories about approval rules (number of approvals, requester, code owners) and about gates that nobody answers or
+//! somebody tampers with.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::{
     world::{Setting, World, world_of_files},
 };
 
-/// Creates a world whose run waits at the gate of a design that touches two files.
+/// Creates a test environment in which a run waits at the gate of a design that changes two files.
 async fn world_at_gate(toml: &str, owners: &str) -> World {
     let row = "| `{{path}}` | Modify | The change the issue asks for, with its tests beside it |";
     let rows = "| `src/lib.rs` | Modify | The change |\n| `tests/command_line.rs` | Modify | Its tests |";
@@ -33,7 +34,7 @@ async fn world_at_gate(toml: &str, owners: &str) -> World {
 }
 
 impl World {
-    /// Comments, then asserts that the bot adds only this reaction and sends no mail.
+    /// Posts a comment. Asserts that the bot replies only with this reaction and causes no mail.
     async fn comment_and_expect(&mut self, who: &str, text: &str, reaction: &str) {
         let before = self.notifying();
         self.comment(who, text).await;
@@ -262,7 +263,7 @@ async fn gate_shows_a_diff_of_a_persons_edit() {
     w.pull();
 }
 
-/// Each invalid answer gets a reaction or one comment, and does not change the run.
+/// Each invalid answer must get a reaction or one comment, and must not change the run.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn invalid_gate_answers_change_nothing() {
@@ -310,7 +311,7 @@ async fn invalid_gate_answers_change_nothing() {
     assert_eq!(w.hub.pulls(w.repo).len(), 1);
 }
 
-/// Mail replies that quote the gate's lines without a quote marker before them.
+/// Returns two mail replies that quote the lines of the gate without quote markers.
 fn quoting_mails(line: &str) -> [String; 2] {
     let quoted = format!(
         "To accept it, someone with write access writes:\n\n{line}\n\nTo send it back to the drafter instead: /revise TEXT.\n"

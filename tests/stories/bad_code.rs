@@ -1,4 +1,5 @@
-//! Drafts that must be refused and repositories in which nothing can be built, with the reasons people read.
+//! Stories about drafts that must be refused and repositories in which nothing can be built. They check the reasons
+//! shown to people.
 
 use countersign::engine::RunViewStatus;
 
@@ -8,10 +9,10 @@ use crate::{
     world::{Setting, World, all},
 };
 
-/// Settings with one round, so that the first mistake halts the run.
+/// Settings that allow only one round, so that the first mistake halts the run.
 const ONE_ROUND: &str = "[implement]\nmax_rounds = 1\n";
 
-/// Runs the implementation, asserts that it failed and pushed nothing; returns the halt comment.
+/// Runs `implement`. Asserts that the run failed and pushed nothing. Returns the halt comment.
 async fn halt_text(w: &mut World) -> String {
     w.implement().await;
     w.stands(RunViewStatus::Failed).await;
@@ -19,7 +20,8 @@ async fn halt_text(w: &mut World) -> String {
     w.last("Halted at").body.replace('\\', "")
 }
 
-/// Asserts that each draft of the tests (every third as a sample) halts the run with its reason.
+/// Asserts that each draft of the tests halts the run with the expected reason. Unless all tests are requested, only
+/// every third draft is tried.
 async fn assert_rejected(tests: &[(String, &str)]) {
     let mut missing_reasons = Vec::new();
     for (text, why) in tests.iter().step_by(if all() { 1 } else { 3 }) {
@@ -87,7 +89,7 @@ async fn tests_that_prove_nothing_are_rejected_with_a_reason() {
     .await;
 }
 
-/// Setting of the small repository with these files added or replaced; an empty text removes the file.
+/// Returns the setting for the small repository, with these files added or replaced. An empty text removes the file.
 fn setting_with(files: &[(&str, &str)]) -> Setting {
     let (_, mut repository_files) = small();
     for (path, text) in files {

@@ -1,4 +1,5 @@
-//! Unplanned actions of people: closing, deleting, renaming, repeating, answering elsewhere.
+//! Stories about unexpected actions of people: closing, deleting, renaming, repeating, and answering in the wrong
+//! place.
 
 use countersign::{engine::RunViewStatus, localhub::RepoSource};
 
@@ -8,7 +9,7 @@ use crate::{
 };
 
 impl World {
-    /// Creates a world whose run has started but has not called a model: it is between two steps.
+    /// Creates a test environment with a run between two steps: it has started but has not called a model yet.
     async fn between_steps() -> Self {
         let mut w = world().await;
         w.start_run().await;

@@ -1,4 +1,5 @@
-//! Changes beyond the approved plan (extra files, other tests) and how people allow them. The tests really run.
+//! Stories about changes that go beyond the approved plan, with extra files or other tests, and about the ways in which
+//! people allow them. The tests of the change really run.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const ONE_ROUND: &str = "[implement]\nmax_rounds = 1\n";
 const LIMIT_FILE: &str =
     "\n### `src/limit.rs` (Add)\n\n```rust\n//! The largest number.\n\npub const MOST: u8 = 255;\n```\n";
 
-/// Script whose code adds a file that the spec does not list.
+/// Adds responses to the script in which the code contains a file that the spec does not list.
 fn extra_file(script: Script, texts: [String; 2]) -> Script {
     extra_file_as(script, texts, LIMIT_FILE)
 }
@@ -28,7 +29,7 @@ fn extra_file_as(script: Script, [tests, code]: [String; 2], limit: &str) -> Scr
     script.drafts(&code).of("implement").reviews(&approved()).of("implement")
 }
 
-/// Script whose tests contradict the spec, and whose code comes with corrected tests.
+/// Adds responses to the script in which the tests contradict the spec and the code comes with corrected tests.
 fn corrected_tests(script: Script, texts: [String; 2]) -> Script {
     let script = tests_with_code(script, texts, |section| section);
     let script = script.reviews(&review("REVISE", &[finding("It is one alone", None)], &[])).of("implement");
@@ -44,7 +45,8 @@ fn tests_with_code(script: Script, [tests, code]: [String; 2], change: impl Fn(S
 }
 
 impl World {
-    /// Asserts that the run waits for permission (step `NL`); returns the approve line for `word`.
+    /// Asserts that the run waits for an exception (step `NL`). Returns the gate's approve command that starts with
+    /// `/approve` and `word`.
     async fn assert_scope_gate(&mut self, word: &str) -> String {
         let run = self.run().await.unwrap();
         let at = (run.status, run.step_id.as_str());

@@ -1,5 +1,5 @@
-//! Commits by other people on a design's branch: people have to see them, and they are never treated as the bot's
-//! commits.
+//! Stories about commits by other people on the branch of a design. People must be shown these commits, and the bot
+//! must never treat them as its own.
 
 use std::process::Command;
 
@@ -11,13 +11,13 @@ const WORKFLOW: (&str, &[u8]) = (".github/workflows/x.yml", b"on: push");
 const CODE: (&str, &[u8]) = ("src/lib.rs", b"// theirs");
 
 impl World {
-    /// Pushes these files to the branch as sam, who has the write role.
+    /// Pushes these files to the branch as the user sam, who has the write role.
     fn push(&self, files: &[(&str, &[u8])]) {
         let sam = self.user("sam");
         self.hub.push_commit(self.repo, &self.branch(), sam, files, "Mine").unwrap();
     }
 
-    /// Runs git in the hub's copy of the repository; returns its output.
+    /// Runs git in the hub's copy of the repository and returns the output.
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
         let mut git = Command::new("git");
         git.args(["-c", "user.name=sam", "-c", "user.email=sam@example.com", "--git-dir"]);
@@ -26,7 +26,7 @@ impl World {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Moves the branch to a new commit of this tree.
+    /// Creates a commit with this tree and these parents, and moves the branch to the commit.
     fn move_branch(&self, tree: &str, parents: &[&str]) -> Oid {
         let parents = parents.iter().flat_map(|parent| ["-p", *parent]);
         let commit = ["commit-tree", "-m", "Theirs", tree].into_iter().chain(parents).collect::<Vec<_>>();

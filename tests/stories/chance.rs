@@ -1,4 +1,4 @@
-//! Random sequences of events by people and CI from the code gate on, with invariants checked after each event.
+//! Random sequences of events by people and CI, starting at the code gate. The invariants are checked after each event.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -17,19 +17,19 @@ use crate::{
     world::World,
 };
 
-/// One random event. Events that are impossible in the present state do nothing.
+/// A random event. An event that is impossible in the current state has no effect.
 #[derive(Debug, Clone, Copy)]
 enum Move {
     PullAction(PullAction),
     Comment(&'static str, &'static str),
-    /// Pastes the line of the newest gate.
+    /// This person pastes the approve command of the newest gate.
     Approve(&'static str),
     Review(&'static str, &'static str),
-    /// A job with this conclusion, of our repository, or of a fork if `true`.
+    /// A CI job ends with this conclusion. `true`: the job belongs to a fork, not to our repository.
     Job(&'static str, bool),
-    /// Commits this file to the default branch.
+    /// A commit changes this file on the default branch.
     Base(&'static str),
-    /// Redelivers an earlier webhook.
+    /// GitHub redelivers an earlier webhook.
     Redeliver(usize),
     Wait(u64),
     Kill,
@@ -81,12 +81,12 @@ fn random_move(random: &mut Random) -> Move {
     }
 }
 
-/// State of people's branches so far, against which the invariants are checked.
+/// Record of people's commits to the branches so far. The invariants are checked against this record.
 #[derive(Default)]
 struct BranchState {
-    /// Files as people left them, by branch and path.
+    /// Contents that people gave to files, by branch and path.
     theirs: BTreeMap<(String, String), Vec<u8>>,
-    /// Latest commit that people put on each branch; it must stay an ancestor of the branch.
+    /// Latest commit that a person made on each branch. The branch must always contain that commit.
     heads: BTreeMap<String, Oid>,
 }
 
@@ -151,7 +151,7 @@ impl BranchState {
         violations
     }
 
-    /// Records a person's commit or rewrite on the branch.
+    /// Records that a person committed to the branch or rewrote the branch.
     fn record(&mut self, w: &World, act: PullAction) {
         let branch = w.branch();
         let Some((_, head)) = w.hub.branches(w.repo).into_iter().find(|(name, _)| *name == branch) else {
@@ -221,8 +221,8 @@ impl World {
         };
     }
 
-    /// Settles until the run is not `Waiting`, for at most 400 rounds, because the run may wait for an event that never
-    /// comes.
+    /// Lets the bot work until the run has left the status `Waiting`. Gives up after 400 rounds, because the run may
+    /// wait for an event that never comes.
     async fn wait_until_idle(&mut self) {
         self.settle().await;
         for _ in 0..400 {

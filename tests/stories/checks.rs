@@ -1,4 +1,4 @@
-//! The run's state as shown by the check on its commits.
+//! Stories about the check on the run's commits, which shows the state of the run.
 
 use countersign::{
     engine::RunViewStatus,
@@ -21,7 +21,7 @@ impl World {
         w
     }
 
-    /// Number of successful requests with this method to the checks API.
+    /// Returns the number of successful requests to the checks API with this method.
     fn check_calls(&self, method: &str) -> usize {
         let meant = |path: &str| path.contains("/check-runs");
         self.hub.requests().iter().filter(|r| r.method == method && meant(&r.path) && r.status < 300).count()

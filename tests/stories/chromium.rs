@@ -1,4 +1,5 @@
-//! The operator's pages in a real browser through chromedriver: both themes, two widths, keyboard, clean console.
+//! Tests of the operator's pages in a real browser, through chromedriver: both themes, two widths, keyboard operation,
+//! and no console messages.
 
 use std::{
     fs,
@@ -17,10 +18,10 @@ use crate::{
     world::{World, world},
 };
 
-/// Pages whose path does not depend on a run.
+/// Paths of the pages that exist independently of any run.
 const PAGES: &[&str] = &["/", "/models", "/deliveries", "/deliveries?given_up=true", "/spend"];
 
-/// Script that counts the visible elements that Tab should reach.
+/// Script that counts the visible elements that the Tab key should reach.
 const COUNT_FOCUSABLE: &str = "return [...document.querySelectorAll('a[href], button, select, summary, input:not([type=hidden]), .scroll')]\
      .filter(one => one.checkVisibility()).length";
 
@@ -28,7 +29,7 @@ const FOCUSED_ELEMENT: &str = "const one = document.activeElement; \
      return [one.tagName + ' ' + (one.href || one.innerText || one.name), \
      one.matches('a[href], button, select, summary, input, .scroll'), one.matches('.skip:focus')]";
 
-/// Script that returns the number of pixels by which the content is wider than the page.
+/// Script that returns the number of pixels by which the content is wider than the window.
 const OVERFLOW: &str = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
 
 struct Chromium {
@@ -39,7 +40,8 @@ struct Chromium {
 }
 
 impl Chromium {
-    /// Starts a browser. Returns `None` if chromedriver is missing and `COUNTERSIGN_TEST_CHROMIUM` does not demand it.
+    /// Starts a browser. Returns `None` if chromedriver is not installed, unless `COUNTERSIGN_TEST_CHROMIUM` is set; in
+    /// that case the test fails.
     async fn start() -> Option<Self> {
         let named = std::env::var("COUNTERSIGN_TEST_CHROMIUM").ok();
         let driver =
@@ -116,12 +118,12 @@ impl Chromium {
             .await;
     }
 
-    /// Returns the console entries since the last call.
+    /// Returns the entries written to the browser's console since the last call.
     async fn console_entries(&self) -> Value {
         self.post("se/log", json!({ "type": "browser" })).await
     }
 
-    /// Saves a screenshot if `COUNTERSIGN_TEST_PICTURES` names a folder.
+    /// Saves a screenshot to the folder that `COUNTERSIGN_TEST_PICTURES` names, if that variable is set.
     async fn save_screenshot(&self, name: &str) {
         let Some(folder) = std::env::var_os("COUNTERSIGN_TEST_PICTURES") else { return };
         let answer = self.client.get(self.session.join("screenshot").unwrap()).send().await.unwrap();
@@ -149,7 +151,7 @@ impl Drop for Chromium {
 const TAB: char = '\u{E004}';
 const ENTER: char = '\u{E007}';
 
-/// Creates a world whose pages all have content, some of it hostile.
+/// Creates a test environment in which every page has content. Some of the content is hostile.
 async fn world_with_full_pages() -> World {
     let mut w = world().await;
     w.comes_to_the_gate().await;

@@ -1,4 +1,5 @@
-//! A server that cannot call its models: the server starts and says what is missing, and its runs wait.
+//! Stories about a server that cannot call its models. The server must start and report the missing parts, and its runs
+//! must wait.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,8 @@ use crate::{
 
 const LABEL: &str = "countersign:lld";
 
-/// Creates a world for Claude and Gemini without program, login or key; both APIs are reachable.
+/// Creates a test environment configured for Claude and Gemini, but without a program, login or key. The APIs of both
+/// are reachable.
 async fn world_without_models() -> World {
     let ((anthropic, _), (gemini, _)) = (drafting().await, reviewing(None).await);
     let toml = format!(
@@ -36,7 +38,7 @@ impl World {
         self.directory().join("bot")
     }
 
-    /// Returns the status comment and the number of its edits.
+    /// Returns the text of the status comment and the number of times it was edited.
     #[track_caller]
     fn status_comment(&mut self) -> (String, usize) {
         let comment = self.find("updated on 20");
@@ -57,7 +59,7 @@ impl World {
         answer
     }
 
-    /// Restarts the server with this line added to its `.env`.
+    /// Restarts the server after adding this line to its `.env` file.
     async fn restart_with(self, secret: &str) -> Self {
         let env = self.bot_directory().join(".env");
         self.restart_after(|_| add_line(&env, secret)).await

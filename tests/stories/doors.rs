@@ -1,4 +1,4 @@
-//! The App's public and private HTTP listeners under hostile and malformed requests.
+//! Tests of the server's public and private HTTP listeners with hostile and malformed requests.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::world::{SECRET, Setting, World, world};
 
 const MEGABYTE: usize = 1024 * 1024;
 
-/// Request to `/webhook`, valid until a test changes a part.
+/// A request to `/webhook`. It is valid unless the test changes a part.
 pub(crate) struct Knock {
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
@@ -53,7 +53,7 @@ impl Knock {
         self
     }
 
-    /// Sends the request; returns the response's status and body.
+    /// Sends the request and returns the status and body of the response.
     pub(crate) async fn at(self, url: url::Url) -> (StatusCode, String) {
         let request = reqwest::Client::new().request(self.method, url).headers(self.headers).body(self.body);
         let answer = request.send().await.unwrap();
@@ -70,13 +70,13 @@ impl World {
         self.app.store.inbox().counts().await.unwrap()
     }
 
-    /// Opens the main database a second time, past the server.
+    /// Opens another connection to the main database, independent of the server.
     pub(crate) fn database(&self) -> rusqlite::Connection {
         let path: PathBuf = self.app.settings.data_dir.join("main.db");
         rusqlite::Connection::open(path).unwrap()
     }
 
-    /// Returns the final state of a delivery and its note.
+    /// Returns the final state of a delivery and the note stored with it.
     pub(crate) fn ending(&self, id: &str) -> (String, String) {
         let sql = "SELECT state, COALESCE(note, '') FROM inbox WHERE id = ?1";
         self.database().query_row(sql, [id], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()

@@ -1,4 +1,5 @@
-//! A reviewer that never approves: the rounds end at their cap, and a person decides about the best version.
+//! Stories about a reviewer that never approves. The rounds end at their limit, and a person decides about the best
+//! version.
 
 use std::path::Path;
 
@@ -15,11 +16,11 @@ use crate::{
     world::{Setting, World},
 };
 
-/// Maximum rounds that the settings allow.
+/// Maximum number of rounds that the settings allow.
 const ROUNDS: usize = 10;
 
-/// Script of a reviewer that raises six findings a round (two in the second) and resolves the findings of the previous
-/// review. Each revision makes the goal longer.
+/// Returns a script of a reviewer that raises six findings per round (two in the second) and resolves the findings of
+/// the previous review. Each revision makes the document's goal longer.
 fn script() -> Script {
     let goal = |round: usize| "The goal of a real design".to_owned() + &" is to be said again".repeat(round);
     (0..ROUNDS).fold(Script::default(), |script, round| {
@@ -44,13 +45,13 @@ fn script() -> Script {
     })
 }
 
-/// Returns the prompt tokens of a role's calls, one per round.
+/// Returns the number of prompt tokens of each call that a role made, one call per round.
 fn prompt_tokens(calls: &[CallRow], role: &str) -> Vec<u64> {
     calls.iter().filter(|call| call.role == role).map(|call| call.input_tokens).collect()
 }
 
-/// Asserts that prompts do not grow with the rounds, and prints their sizes. A prompt contains a line or two per
-/// finding, and only the reviewer sees resolved findings.
+/// Asserts that prompts do not grow with the number of rounds, and prints their sizes. A prompt contains only a line or
+/// two per finding, and only the reviewer sees resolved findings.
 async fn assert_prompts_bounded(w: &World, subject: &str, rounds: usize) {
     let run = w.run().await.unwrap().id;
     let calls = w.app.store.repository_database(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
@@ -66,7 +67,7 @@ async fn assert_prompts_bounded(w: &World, subject: &str, rounds: usize) {
     }
 }
 
-/// Returns this repository's source files, some hundreds.
+/// Returns the source files of this project, which are several hundred.
 fn own_sources() -> Vec<(String, Vec<u8>)> {
     let (root, mut files) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
     let mut folders = vec![root.join("src")];

@@ -1,5 +1,5 @@
-//! Failures of GitHub and of the network: the thread must read as if they had not happened. Also counts a design's
-//! mails and calls.
+//! Stories about failures of GitHub and of the network. The thread must read as if the failures had not happened. The
+//! stories also count the mails and API calls of a design.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use countersign::{
 use crate::postgres;
 use crate::world::{Setting, World, some, world, world_of_files};
 
-/// Renders what people see of a finished design, without what differs between worlds.
+/// Returns everything that people see of a finished design, without details that differ between test environments.
 fn visible_state(w: &World) -> String {
     let view = w.view();
     let mut labels = view.labels;
@@ -30,7 +30,7 @@ fn visible_state(w: &World) -> String {
     format!("{labels:?}\n{comments:#?}\n{pulls:?}\n{commits:#?}\n{reactions:?}")
 }
 
-/// Runs a design from its label to its end, with waits in between.
+/// Runs a design from its label to its end and lets time pass between the steps.
 async fn run_to_done(w: &mut World) {
     w.comes_to_the_gate().await;
     w.wait(60).await;
@@ -67,7 +67,7 @@ async fn lost_responses_change_nothing_people_see() {
     assert_eq!(visible_state(&w), expected);
 }
 
-/// Runs a design with long waits between the steps, so that temporary failures end meanwhile.
+/// Runs a design with long waits between the steps, so that temporary failures end during the waits.
 async fn run_to_done_slowly(w: &mut World) {
     w.label("maya", "countersign:lld").await;
     w.wait(900).await;
@@ -361,7 +361,8 @@ async fn eyes_reaction_is_not_delayed_by_write_pacing() {
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// Asserts that an action without a webhook stops the run before its next stage, with this reason.
+/// Performs an action for which GitHub sends no webhook. Asserts that the run stops before its next stage, with this
+/// reason.
 async fn assert_stopped_without_webhook(action: impl Fn(&World), why: &str) {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();

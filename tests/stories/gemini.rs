@@ -1,4 +1,4 @@
-//! Reviews by Gemini, through a stand-in for its API.
+//! Stories about reviews by Gemini, through an imitation of Gemini's API.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,7 @@ use crate::{
     world::{Setting, World},
 };
 
-/// Approves every prompt as Gemini Flash.
+/// Handler of the imitated API. It approves every prompt as Gemini Flash.
 async fn answer_as_flash(State(calls): State<Arc<AtomicU32>>, Json(request): Json<Value>) -> Json<Value> {
     calls.fetch_add(1, Ordering::Relaxed);
     let prompt = request.pointer("/contents/0/parts/0/text").and_then(Value::as_str).unwrap();
@@ -35,7 +35,7 @@ async fn answer_as_flash(State(calls): State<Arc<AtomicU32>>, Json(request): Jso
     }))
 }
 
-/// Creates a world whose reviewer is Gemini Pro with a free-tier key; returns it with the number of API calls.
+/// Creates a test environment whose reviewer is Gemini Pro with a free-tier key. Also returns the counter of API calls.
 async fn free_tier_world(private: bool, more: &str) -> (World, Arc<AtomicU32>) {
     let calls = Arc::new(AtomicU32::new(0));
     let api = Router::new().route("/v1beta/models/{target}", post(answer_as_flash)).with_state(calls.clone());
@@ -109,8 +109,8 @@ async fn free_tier_key_receives_nothing_of_a_private_repository() {
     assert_eq!(api_calls.load(Ordering::Relaxed), 0, "{status}");
 }
 
-/// Service that bills one token per byte of input, and the maximum output. The state is its bill in micro-dollars. The
-/// service breaks off its first response and never reports usage.
+/// Handler of an imitated service that charges one token per byte of input, and the maximum output. The handler's state
+/// is the bill in micro-dollars. The service breaks off its first response and never reports usage.
 async fn answer_without_usage(State(bill): State<Arc<AtomicU64>>, Json(request): Json<Value>) -> Response {
     let text = |place: &str| request.pointer(place).and_then(Value::as_str).unwrap().to_owned();
     let (system, prompt) = (text("/systemInstruction/parts/0/text"), text("/contents/0/parts/0/text"));

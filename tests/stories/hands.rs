@@ -1,4 +1,5 @@
-//! Actions of people on a change's pull request in each phase of the run, while the default branch also gets commits.
+//! Stories about people's actions on the pull request of a change, in each phase of the run. Meanwhile the default
+//! branch gets commits, too.
 
 use std::process::Command;
 
@@ -23,7 +24,7 @@ pub(crate) enum PullAction {
     Converts,
     Merges,
     Closes,
-    /// Opens and closes a second pull request, from the same branch into another.
+    /// Opens a second pull request, from the issue's branch into another branch, and closes it.
     ClosesTheirs,
     CommitsOurFile,
     CommitsAnother,
@@ -31,27 +32,28 @@ pub(crate) enum PullAction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// The tests run with the code.
+    /// The tests are running with the code.
     Work,
-    /// The code gate waits.
+    /// The code gate waits for a person.
     Gate,
-    /// The change is approved and not pushed yet.
+    /// The change is approved but not pushed yet.
     Push,
-    /// The run waits for the merge.
+    /// The run waits for the merge of its pull request.
     Merge,
-    /// A fix of a CI failure waits at its gate.
+    /// The gate of a fix for a CI failure waits for a person.
     Fix,
 }
 
 impl Phase {
-    /// Whether documents are published as files; without them no pull request exists before the push.
+    /// Returns whether documents are published as files in this phase. Without files, no pull request exists before the
+    /// push.
     fn has_files(self) -> bool {
         matches!(self, Self::Work | Self::Gate | Self::Push)
     }
 }
 
 impl World {
-    /// Performs the action as max, who maintains the repository.
+    /// Performs the action as the user max, who maintains the repository.
     pub(crate) fn perform(&self, act: PullAction) -> Result<(), HubError> {
         let (repo, pull, max, branch) = (self.repo, self.pull_number(), self.user("max"), self.branch());
         let commit =
@@ -106,7 +108,7 @@ impl World {
     }
 }
 
-/// World saved in one phase, to be copied for each case.
+/// A test environment saved in one phase. Each case works on a copy.
 pub(crate) struct SavedWorld {
     place: TempDir,
     known: Known,
@@ -114,7 +116,8 @@ pub(crate) struct SavedWorld {
 }
 
 impl SavedWorld {
-    /// Creates the world; `then` adds the models' answers after the change itself.
+    /// Creates a test environment in the phase `at` and saves it. `then` appends model responses to the script after
+    /// those for the change.
     pub(crate) async fn at(at: Phase, then: impl FnOnce(Script) -> Script) -> Self {
         let (texts, files) = small();
         let setting = Setting { as_files: at.has_files(), files, bare: true, ..Setting::default() };
@@ -162,7 +165,7 @@ impl SavedWorld {
 /// State of the run at the end of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RunState {
-    /// Waits at the code gate.
+    /// The run waits for a person at the code gate.
     Asks,
     WaitsForMerge,
     Stopped,
@@ -184,14 +187,15 @@ async fn run_state(w: &World) -> RunState {
     }
 }
 
-/// Adds a further change, which swaps the operands.
+/// Adds to the script a further change that swaps the operands, and its approving review.
 fn swap_operands(script: Script) -> Script {
     let script = script.edits("left.saturating_add(right)", "right.saturating_add(left)").of("implement");
     script.reviews(&approved()).of("implement")
 }
 
-/// Performs each action (one in three as a sample) in a copy of the world; then a person approves the gate, or in phase
-/// `Merge` writes `/revise`. Asserts the run's state and a text on the issue or a pull request.
+/// Performs each action in a copy of the test environment. Then a person approves the gate or, in phase `Merge`, writes
+/// `/revise`. Asserts the state of the run, and that the issue or a pull request contains the expected text. Unless all
+/// tests are requested, only every third action is tried.
 async fn assert_outcomes(at: Phase, cases: &[(PullAction, RunState, &str)]) {
     if !can_run().await {
         return;
@@ -251,7 +255,7 @@ const OURS: &str = "Somebody changed `src/lib.rs` on the issue's branch, and thi
 const OTHERS: &str = "**Other people changed files on the document's branch.**";
 const NOT_YET: &str = "Nothing was approved yet";
 
-/// Outcome of each action before the push.
+/// Expected outcome of each action before the push.
 const BEFORE_THE_PUSH: &[(PullAction, RunState, &str)] = &[
     (Edits, WaitsForMerge, WAITS),
     (Retargets, WaitsForMerge, WAITS),

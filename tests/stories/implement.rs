@@ -1,4 +1,4 @@
-//! From an approved spec to a pull request with code. The tests really run.
+//! Stories from an approved spec to a pull request with code. The tests of the change really run.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -18,11 +18,11 @@ use crate::{
 const LABEL: &str = "countersign:implement";
 const REPORT: &str = "docs/reports/IMPLEMENT-1.md";
 
-/// Start of the commit message of the small repository's change.
+/// Beginning of the commit message for the small repository's change.
 pub(crate) const CHANGE: &str = "Stop a sum at the largest number";
 const WEEKS: &str = "Print a total for each week";
 
-/// Returns whether tests can run on this machine; prints the reason if not.
+/// Returns whether tests can run in a sandbox on this machine. Prints the reason if they cannot.
 pub(crate) async fn can_run() -> bool {
     let executable = Path::new(env!("CARGO_BIN_EXE_countersign"));
     let Err(error) = Sandbox::detect(executable, None).await else { return true };
@@ -34,7 +34,8 @@ pub(crate) async fn can_run() -> bool {
     false
 }
 
-/// Creates a world of the small repository with an approved spec; `implement` adds the models' answers from then on.
+/// Creates a test environment with the small repository and an approved spec. `implement` adds the models' responses
+/// for everything after the spec.
 pub(crate) async fn specified(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
     let (texts, files) = small();
     specified_in(texts, Setting { toml: toml.to_owned(), files, bare: true, ..Setting::default() }, implement)
@@ -59,7 +60,7 @@ pub(crate) async fn specified_in(
     w
 }
 
-/// Like [`specified`], with another file in the repository.
+/// Creates a test environment like [`specified`], with one more file in the repository.
 async fn specified_with_file(
     (path, bytes): (&str, Vec<u8>),
     implement: impl FnOnce(Script, [String; 2]) -> Script,
@@ -69,7 +70,7 @@ async fn specified_with_file(
     specified_in(texts, Setting { files, bare: true, ..Setting::default() }, implement).await
 }
 
-/// Adds tests, code, and reviews that approve both.
+/// Adds to the script the tests, the code, and reviews that approve both.
 pub(crate) fn plain(script: Script, [tests, code]: [String; 2]) -> Script {
     let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
     script.drafts(&code).of("implement").reviews(&approved()).of("implement")
@@ -83,7 +84,7 @@ fn git(place: &Path, args: &[&str]) -> String {
 }
 
 impl World {
-    /// Waits until no tests run. Tests run in real time, independent of the world's clock.
+    /// Waits until no tests are running. Tests run in real time, independent of the test clock.
     pub(crate) async fn tried(&mut self) {
         while self.run().await.is_some_and(|run| run.status == RunViewStatus::Waiting) {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -92,7 +93,7 @@ impl World {
         }
     }
 
-    /// Waits until tests run in this step.
+    /// Waits until the run is in this step and waits for running tests.
     pub(crate) async fn wait_for_tests_in(&mut self, step: &str) {
         while self
             .run()
@@ -110,8 +111,8 @@ impl World {
         self.tried().await;
     }
 
-    /// Asserts that the code gate waits and that the drafter (`d`) and the reviewer (`r`) were called in this order.
-    /// Returns the gate.
+    /// Asserts that the code gate waits for a person. Also asserts that the models were called in this order; `d` is
+    /// the drafter and `r` the reviewer. Returns the text of the gate.
     async fn assert_gate_after(&mut self, order: &str) -> String {
         self.stands(RunViewStatus::Asking).await;
         let roles: String = self.calls().await.iter().map(|call| &call.role[..1]).collect();
@@ -142,7 +143,7 @@ impl World {
         self.hub.move_branch(self.repo, &branch, self.user("sam"), &head).unwrap();
     }
 
-    /// Clones the branch into a temporary directory.
+    /// Clones the branch into a temporary directory and returns that directory.
     pub(crate) fn checked_out(&self) -> TempDir {
         let place = tempfile::tempdir().unwrap();
         let hub = self.hub.git_dir(self.repo).display().to_string();
@@ -150,8 +151,8 @@ impl World {
         place
     }
 
-    /// Runs `cargo test` on a clone of the branch. Returns the tests that pass, and those that fail after `undo` is
-    /// reset to main.
+    /// Runs `cargo test` on a clone of the branch. Returns the names of the tests that pass, and of the tests that fail
+    /// after the files `undo` are reset to their state on main.
     fn cargo_test_results(&self, undo: &[&str]) -> [Vec<String>; 2] {
         let place = self.checked_out();
         let tested = |end: &str| -> Vec<String> {
@@ -394,7 +395,7 @@ async fn code_failing_its_tests_is_sent_back_and_never_pushed() {
     w.nothing_is_pushed();
 }
 
-/// Dependencies in an unapproved manifest are not fetched; drafter and people are told.
+/// A dependency that only an unapproved manifest contains must not be fetched. The drafter and people must be told so.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn new_dependencies_in_a_changed_manifest_are_not_fetched() {
@@ -465,7 +466,7 @@ async fn code_gate_accepts_revise_and_never_overwrites_peoples_commits() {
     assert!(w.calls().await.is_empty(), "no model call in this run");
 }
 
-/// Code that is correct only for the input that its own tests use.
+/// Code that is correct only for the input used in its own tests.
 const SPECIAL_CASE: &str =
     "if left == 200 {\n        255\n    } else {\n        left.wrapping_add(right)\n    }";
 fn special_case(code: &str) -> String {

@@ -1,4 +1,4 @@
-//! More calls than workers: a run that would have to queue does not block other runs.
+//! Stories with more calls than workers. A run that would have to queue must not block other runs.
 
 use std::{fs, fs::OpenOptions, path::PathBuf, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
 
 type CallTask = JoinHandle<Result<ModelReply, CallError>>;
 
-/// Creates a world with one worker for background calls.
+/// Creates a test environment with only one worker for background calls.
 async fn single_worker_world() -> World {
     let ((anthropic, _), (gemini, _)) = (drafting().await, reviewing(None).await);
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/waiting-claude.sh");
@@ -39,7 +39,7 @@ impl World {
         self.directory().join("bot/claude/gate")
     }
 
-    /// Starts an unrelated background call to Claude.
+    /// Starts a background call to Claude that belongs to no run.
     fn start_call(&self) -> CallTask {
         let (provider, id) = self.app.providers.resolve("claude:opus").unwrap();
         let call = ModelCall {
@@ -62,7 +62,7 @@ impl World {
         tokio::spawn(async move { provider.call(&call, &CancellationToken::new()).await })
     }
 
-    /// Occupies the worker until the returned file is dropped.
+    /// Occupies the only worker until the returned file is dropped.
     async fn occupy_worker(&self) -> (fs::File, CallTask) {
         fs::create_dir_all(self.pipe().parent().unwrap()).unwrap();
         let mkfifo = proc::ChildCommand::new("mkfifo").arg(self.pipe()).run(&CancellationToken::new()).await;
@@ -75,7 +75,7 @@ impl World {
         (held.unwrap(), call)
     }
 
-    /// Occupies the worker and queues a second call.
+    /// Occupies the only worker and puts a second call into the queue.
     async fn fill_queue(&self) -> (fs::File, [CallTask; 2]) {
         let (held, first) = self.occupy_worker().await;
         let second = self.start_call();

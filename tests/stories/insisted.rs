@@ -1,5 +1,5 @@
-//! Names in a draft that code does not find in the repository and that the drafter keeps. The check may be wrong, so
-//! these names do not end the run.
+//! Stories about names in a draft that the check does not find in the repository, but that the drafter insists on. The
+//! check may be wrong, so such names do not end the run.
 
 use countersign::engine::RunViewStatus;
 use serde_json::json;
@@ -23,12 +23,12 @@ fn edit(search: &str, replace: &str) -> String {
     json!({ "edits": [{ "search": search, "replace": replace }], "replies": [] }).to_string()
 }
 
-/// Returns the mistakes that a drafter's prompt lists.
+/// Returns the list of mistakes in a drafter's prompt; empty if the prompt has none.
 fn mistakes(prompt: &str) -> &str {
     if prompt.contains("Mistakes found mechanically") { segment(prompt, "mistakes") } else { "" }
 }
 
-/// Asserts that the run waits at its gate and that this many review prompts warn of the name.
+/// Asserts that the run waits at its gate and that `warned` of the review prompts warn of the unknown name.
 async fn assert_gate_with_warnings(w: &mut World, warned: usize, reviews: &[String]) {
     w.stands(RunViewStatus::Asking).await;
     assert_eq!(reviews.iter().filter(|prompt| prompt.contains(OBJECTION)).count(), warned);

@@ -1,4 +1,4 @@
-//! Deliveries that arrive twice, late, out of order, in floods, or from unexpected senders.
+//! Stories about deliveries that arrive twice, late, out of order, in floods, or from unexpected senders.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,11 +27,11 @@ use crate::{
 
 const DAY: u64 = 24 * 3600;
 
-/// Signature with the right form and a wrong value.
+/// Signature that is well-formed but wrong.
 const INVALID_SIGNATURE: &str = "sha256=0000000000000000000000000000000000000000000000000000000000000000";
 
 impl World {
-    /// Sends a signed delivery to the webhook endpoint.
+    /// Sends a signed delivery to the webhook endpoint and asserts that it is accepted.
     async fn deliver(&self, id: &str, event: &str, payload: &Value) {
         let (status, message) = knock(id, event, payload.to_string()).at(self.webhook.clone()).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{message}");
@@ -48,7 +48,7 @@ impl World {
         bodies.find_map(by).unwrap()
     }
 
-    /// Writes a comment whose webhook is lost; returns its payload.
+    /// Posts a comment whose webhook is lost. Returns the payload of that webhook.
     async fn comment_without_webhook(&self, who: &str, text: &str) -> Value {
         let (app, secret) = (self.app.settings.app.id, SecretString::from(SECRET));
         self.hub.wait_for_webhooks().await;
@@ -60,7 +60,7 @@ impl World {
         self.newest_comment_payload(who)
     }
 
-    /// Stores a delivery as the sweep of the delivery log does.
+    /// Stores a delivery as if the sweep of GitHub's delivery log had found it.
     async fn store_as_swept(&self, id: &str, event: &str, payload: &Value) {
         let body = payload.to_string().into_bytes();
         let subject = DeliverySubject {
@@ -201,7 +201,8 @@ async fn late_revise_and_stop_are_refused_and_a_late_start_is_accepted() {
     w.stands(RunViewStatus::Done).await;
 }
 
-/// Creates a world whose gate comment is posted but whose gate cannot open, because a later write fails.
+/// Creates a test environment whose gate comment is posted, but whose gate is not open yet because a write after the
+/// comment fails.
 async fn world_with_unopened_gate() -> World {
     let mut w = world().await;
     let fails = |path: &str| HubFault::Status {
@@ -354,7 +355,8 @@ async fn thousands_of_concurrent_deliveries_are_processed() {
 
 const MEGABYTE: usize = 1 << 20;
 
-/// Opens a connection that announces the whole body and sends only the first `sent` bytes.
+/// Opens a connection and sends a request that announces its whole body. Only the first `sent` bytes of the body are
+/// sent.
 async fn send_partially(w: &World, knock: &Knock, sent: usize) -> TcpStream {
     let mut stream = TcpStream::connect(w.webhook.socket_addrs(|| None).unwrap()[0]).await.unwrap();
     let mut head = format!("POST /webhook HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", knock.body.len());

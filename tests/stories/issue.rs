@@ -1,4 +1,4 @@
-//! From a rough idea to a filed issue that can be implemented.
+//! Stories from a rough idea to a filed issue that can be implemented.
 
 use countersign::{
     engine::{EnginePort, RunFilter, RunView, RunViewStatus},
@@ -15,10 +15,10 @@ use crate::{
     world::{Setting, World},
 };
 
-/// Rough idea with nothing that can be checked.
+/// Title and text of a rough idea that contains nothing verifiable.
 const IDEA: (&str, &str) = ("The weeks", "It would be cool to have weeks in the sums.");
 
-/// Idea without open questions.
+/// Title and text of an idea that leaves no questions open.
 const CLEAR: (&str, &str) = (
     "Report time by week",
     "- `tally --by week x` must print a line a week, and `cargo test` shows it\n- the default does not change by a byte\n",
@@ -33,7 +33,7 @@ async fn issue_world(idea: (&str, &str), toml: &str, script: Option<Script>) -> 
 }
 
 impl World {
-    /// Returns the approve line for this option.
+    /// Returns the approve command with this option.
     #[track_caller]
     fn approve_line_for(&self, way: &str) -> String {
         let lines = self.lines_to_paste();
@@ -49,7 +49,7 @@ impl World {
         self.app.engine.list(filter).await.unwrap()
     }
 
-    /// Labels the issue and asserts that the run reaches its gate without questions.
+    /// Labels the issue. Asserts that the run reaches its gate without asking questions.
     async fn reach_issue_gate(&mut self) {
         self.label("maya", "countersign:issue").await;
         self.assert_asking().await;
@@ -76,7 +76,7 @@ impl World {
         self.bots().iter().for_each(|comment| self.look_at(comment.id));
     }
 
-    /// Returns the issue as it reads now, and marks it as inspected.
+    /// Returns the issue in its current state and marks it as inspected.
     pub(crate) fn read_issue(&self, number: IssueNo) -> HubIssueView {
         self.unseen.saw(self.repo, Act::Text(number));
         self.unseen.saw(self.repo, Act::Labels(number));
@@ -88,7 +88,7 @@ impl World {
     }
 }
 
-/// Script with no questions, one draft and its approval.
+/// Returns a script without questions, with one draft and a review that approves the draft.
 fn approving_script() -> Script {
     Script::default().no_questions().drafts(&rehearsed("issue")).reviews(&approved())
 }

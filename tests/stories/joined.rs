@@ -1,4 +1,5 @@
-//! A change with a reviewer's test added to it can still be fixed, revised and restarted.
+//! Stories about a change to which a test by the reviewer's model was added. Such a change can still be fixed, revised
+//! and restarted.
 
 use crate::{
     after::{pushed_world_as, with_fixes},

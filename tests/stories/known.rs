@@ -1,4 +1,4 @@
-//! Repository knowledge in prompts: existing names, and results of earlier runs.
+//! Stories about knowledge of the repository in prompts: names that exist, and results of earlier runs.
 
 use countersign::{engine::RunViewStatus, types::IssueNo};
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ async fn oversized_generated_file_does_not_block_a_design() {
     assert_eq!(models.sent("drafter").len(), 1);
 }
 
-/// Returns the number of the prompt's issue.
+/// Returns the number of the issue that a prompt is about.
 fn issue(prompt: &str) -> String {
     let number = prompt.split("for issue #").nth(1).unwrap();
     number.split(|c: char| !c.is_ascii_digit()).next().unwrap().to_owned()

@@ -1,5 +1,5 @@
 //! The same change in four languages, to compare red runs and mutation checks. The change modifies one function and
-//! adds another. One test is a regression guard, and no test covers part of the code.
+//! adds another. One of its tests is a regression guard, and part of its code is not covered by any test.
 
 use countersign::engine::RunViewStatus;
 
@@ -9,29 +9,29 @@ use crate::{
     world::Setting,
 };
 
-/// The small repository in another language. The Rust documents for it are replaced line by line.
+/// The small repository in another language. Its documents are derived from the Rust documents by replacing lines.
 struct Sample {
     name: &'static str,
-    /// Program that runs the tests.
+    /// Name of the program that runs the tests.
     tool: &'static str,
     files: &'static [(&'static str, &'static str)],
     source: &'static str,
-    /// Test files of the changed and of the new function.
+    /// Paths of the test files for the changed function and for the new function.
     tests: [&'static str; 2],
     old: &'static str,
-    /// Language of the code fences.
+    /// Language name that is used in code fences.
     fence: &'static str,
     old_code: &'static str,
     new_code: &'static str,
-    /// Signatures of the changed and of the new function.
+    /// Signatures of the changed function and of the new function.
     signatures: [&'static str; 2],
-    /// Contents of the new test files, with three tests.
+    /// Contents of the two new test files, which contain three tests together.
     texts: [&'static str; 2],
-    /// Names of the tests: of the change, of the guard, of the new function.
+    /// Names of the three tests: of the changed function, of the regression guard, and of the new function.
     names: [&'static str; 3],
-    /// The new function, and one that nobody requested.
+    /// Code of the new function, and of a function that nobody requested.
     new: &'static str,
-    /// Result of the new function's test before the change.
+    /// Result that the new function's test must have before the change.
     red: &'static str,
 }
 
@@ -164,7 +164,7 @@ const SAMPLES: [Sample; 4] = [
 ];
 
 impl Sample {
-    /// Returns design, spec, tests and code of the small repository in this language.
+    /// Returns the design, spec, tests and code for the small repository in this language.
     fn texts(&self) -> [String; 4] {
         let ([design, spec, ..], _) = small();
         let ([new, capped], [changed, added]) = (self.tests, self.signatures);

@@ -1,4 +1,4 @@
-//! Audit chain of a run: verification, and export as files.
+//! Stories about the audit chain of a run: its verification and its export as files.
 
 use std::{
     os::unix::fs::{PermissionsExt, symlink},
@@ -19,7 +19,7 @@ use crate::{
     world::{Setting, World, world_of_files},
 };
 
-/// Creates a world with a finished run: sent back once, then approved.
+/// Creates a test environment with a finished run, whose document was sent back once and then approved.
 async fn world_with_finished_run() -> World {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
@@ -157,7 +157,7 @@ async fn audit_chain_has_all_evidence_and_the_pull_request_names_its_head() {
     assert_eq!(after[0].previous, head.hash);
 }
 
-/// Returns the output of `audit verify` on a copy in which this SQL statement was run.
+/// Damages a copy of the data with this SQL statement. Returns the output of `audit verify` on that copy.
 async fn verify_after_damage(w: &World, name: &str, damage: &str) -> String {
     let copy = w.data().with_file_name(name);
     create_backup(&w.data().into(), &copy, &Default::default()).unwrap();

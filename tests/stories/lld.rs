@@ -1,4 +1,4 @@
-//! From a label to an approved design.
+//! Stories from a label to an approved design.
 
 use countersign::{engine::RunViewStatus, types::IssueNo};
 use serde_json::json;
@@ -8,14 +8,14 @@ use crate::{
     world::{Setting, World, world, world_of_files},
 };
 
-/// Returns the design on the branch.
+/// Returns the design that is committed on the issue's branch.
 fn committed_design(w: &World) -> String {
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
     String::from_utf8(w.hub.branch_file(w.repo, &branch, &path).expect("the design is on its branch"))
         .unwrap()
 }
 
-/// Renders these threads: title, labels and their changes, comments.
+/// Returns these threads as text: title, labels and their changes, reactions, and comments without folded parts.
 pub(crate) fn thread_text(w: &World, numbers: &[IssueNo]) -> String {
     let mut out = String::new();
     for number in numbers.iter().copied() {
@@ -247,7 +247,7 @@ async fn wip_pull_request_is_opened_if_the_github_plan_has_no_drafts() {
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// Pushes a person's own version of the design to its branch.
+/// Pushes a version of the design by a person to the design's branch.
 fn push_own_version(w: &World, text: &str) {
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
     w.hub.push_commit(w.repo, &branch, w.user("sam"), &[(&path, text.as_bytes())], "Mine").unwrap();

@@ -1,6 +1,8 @@
-//! The whole bot with a real small model on this machine. A small model often misses the required format, so the tests
-//! accept any answer and check that the run continues. `COUNTERSIGN_TEST_LLAMA` contains the path of a Python with
-//! `xllamacpp`, a colon, and the path of the model file. Without it each test prints that it was skipped.
+//! Stories in which the whole bot works with a real small model on this machine. A small model often misses the
+//! required format, so the tests accept any response and only check that the run continues.
+//!
+//! `COUNTERSIGN_TEST_LLAMA` contains the path of a Python with `xllamacpp`, a colon, and the path of the model file.
+//! Without the variable, each test prints that it was skipped.
 
 use std::{
     io::{BufRead, BufReader},
@@ -19,7 +21,7 @@ use crate::world::{Setting, World};
 const PROGRAM: &str = "COUNTERSIGN_TEST_LLAMA";
 const MODEL: &str = "smollm2-135m";
 
-/// Server of the model, stopped on drop.
+/// Server of the small model. It is stopped when this value is dropped.
 struct Llama {
     child: Child,
     url: String,
@@ -33,7 +35,7 @@ impl Drop for Llama {
 }
 
 impl Llama {
-    /// Starts the server on a free port; returns `None` if the test is skipped.
+    /// Starts the model server on a free port. Returns `None` if the test is skipped.
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn start(test: &str) -> Option<Self> {
         let Ok(named) = std::env::var(PROGRAM) else {
@@ -69,7 +71,7 @@ impl Llama {
 }
 
 impl World {
-    /// Returns the calls of a role in all runs.
+    /// Returns the calls that a role made, in all runs. Calls without an attempt are left out.
     async fn calls_to(&self, role: &str) -> Vec<CallRow> {
         let rows = self
             .app
@@ -83,7 +85,7 @@ impl World {
         rows.into_iter().map(|row| row.call).filter(|call| call.role == role && call.attempts > 0).collect()
     }
 
-    /// Marks everything else the bot did as inspected, because other stories check it.
+    /// Marks the bot's comments, labels and pull requests as inspected. Other stories check them.
     fn mark_comments_seen(&self) {
         for comment in self.bots() {
             self.look_at(comment.id);

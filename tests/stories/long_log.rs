@@ -1,4 +1,4 @@
-//! Tests of a delivery log longer than the part that a sweep keeps in memory.
+//! Stories with a delivery log that is longer than the part that a sweep keeps in memory.
 
 use std::{
     collections::BTreeMap,
@@ -19,19 +19,20 @@ use serde_json::{Value, json};
 
 use crate::world::{World, world};
 
-/// Attempts in the log at the start: a bit more than two full parts.
+/// Number of delivery attempts in the log at the start: a little more than two of the parts that a sweep keeps in
+/// memory.
 const ATTEMPTS: u64 = (2 * limits::SWEEP_PAGES as u64 + 1) * 100 + 50;
 
-/// Stand-in for GitHub's delivery log. Attempts belong to another installation, except those in `ours`, by attempt
-/// number.
+/// Imitation of GitHub's delivery log. `ours` contains our deliveries by attempt number. All other attempts belong to
+/// another installation.
 struct Log {
     url: String,
     installation: u64,
     began: Timestamp,
-    /// Grows with each read of the list.
+    /// Number of attempts in the log. It grows each time the list is read.
     attempts: AtomicU64,
     ours: BTreeMap<u64, &'static str>,
-    /// Attempts that the log refuses to return.
+    /// Numbers of the attempts that the log refuses to return.
     refused: Mutex<Vec<u64>>,
     listed: AtomicU64,
 }
@@ -73,7 +74,7 @@ async fn read_attempt(
 }
 
 impl World {
-    /// Restarts the bot with this log instead of the hub's.
+    /// Restarts the bot with an imitated log that replaces the hub's log. Returns the log, too.
     async fn with_log(self, ours: &[(u64, &'static str)]) -> (Self, Arc<Log>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let log = Arc::new(Log {
@@ -99,7 +100,7 @@ impl World {
         (self.restart().await, log)
     }
 
-    /// Claims everything in the inbox; returns the ids in processing order.
+    /// Claims every delivery in the inbox and returns the ids in processing order.
     async fn claim_all(&self) -> Vec<String> {
         let mut ids = Vec::new();
         while let Some(taken) = self.app.store.inbox().claim().await.unwrap() {

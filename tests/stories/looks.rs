@@ -1,5 +1,5 @@
-//! Methods with which a story inspects what the bot did. Everything they return is marked as inspected in its present
-//! form.
+//! Methods with which a story inspects the bot's actions. Everything that they return is marked as inspected in its
+//! current form.
 
 use countersign::{
     engine::{RunView, RunViewStatus},
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl World {
-    /// Returns the bot's first comment on the issue that contains this text.
+    /// Returns the first of the bot's comments on the issue that contain this text.
     #[track_caller]
     pub(crate) fn find(&self, text: &str) -> HubCommentView {
         let found = self.bots().into_iter().find(|c| c.body.contains(text));
@@ -24,7 +24,7 @@ impl World {
         )
     }
 
-    /// Returns the bot's newest comment on the issue that contains this text.
+    /// Returns the newest of the bot's comments on the issue that contain this text.
     #[track_caller]
     pub(crate) fn last(&self, text: &str) -> HubCommentView {
         let found = self.bots().into_iter().rfind(|c| c.body.contains(text));
@@ -53,7 +53,7 @@ impl World {
         )
     }
 
-    /// Returns the newest gate comment.
+    /// Returns the text of the newest gate comment.
     #[track_caller]
     pub(crate) fn gate(&self) -> String {
         self.last(GATE).body
@@ -121,7 +121,8 @@ impl World {
         self.view().comments.into_iter().filter(|c| c.author == BOT).collect()
     }
 
-    /// Number of comments that sent mail: all that the bot ever created, including deleted ones.
+    /// Returns the number of comments that caused mail. Those are all comments that the bot ever created, including
+    /// deleted ones.
     pub(crate) fn notifying(&self) -> usize {
         let events = self.view().timeline;
         let deleted = events.iter().filter(|e| e.event == "comment_deleted" && e.actor == BOT);
@@ -136,7 +137,7 @@ impl World {
         self.run().await.expect("no run").status
     }
 
-    /// Returns every line to paste that a gate offers.
+    /// Returns every approve command that the gates offer for pasting.
     pub(crate) fn lines_to_paste(&self) -> Vec<String> {
         let gates = self.bots().into_iter().filter(|comment| comment.body.contains(GATE));
         let texts: Vec<String> = gates.map(|gate| gate.body).collect();
@@ -144,8 +145,8 @@ impl World {
         lines.map(str::to_owned).collect()
     }
 
-    /// Asserts that the newest run has this status in all places where people see it: label, status comment, gates,
-    /// line to paste, pull request, check, and document on its branch.
+    /// Asserts that the newest run has this status wherever people see it. The places are the label, the status
+    /// comment, the gates, the approve commands, the pull request, the check, and the document on the branch.
     pub(crate) async fn stands(&self, status: RunViewStatus) {
         let mut run = self.run().await.expect("no run");
         self.keep_states();
@@ -187,7 +188,7 @@ impl World {
         }
     }
 
-    /// Returns a page of the hub as a browser gets it.
+    /// Returns a page of the hub's website as a browser receives it.
     pub(crate) async fn page(&self, path: &str) -> String {
         let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
         let entered = client.get(self.hub.repo_page_url(self.repo, path).unwrap()).send().await.unwrap();
@@ -203,14 +204,14 @@ impl World {
         self.hub.checks(self.repo)
     }
 
-    /// Returns conclusion and title of the newest check.
+    /// Returns the conclusion and title of the newest check, as one text.
     pub(crate) fn check_says(&self) -> String {
         let newest = self.checks().pop().expect("no check");
         format!("{}: {}", newest.conclusion.unwrap_or(newest.status), newest.title)
     }
 
-    /// Asserts that the run's newest check shows the run's state, on a commit of the branch, and that each older check
-    /// has ended without success.
+    /// Asserts that the run's newest check shows the state of the run and is on a commit of the branch. Also asserts
+    /// that each older check has ended without success, except for checks of pushed code.
     fn assert_check_stands(&self, run: &RunView) {
         let stage = if run.workflow == "implement" { "change" } else { run.workflow.as_str() };
         let of_it = |check: &HubCheckView| check.external_id.starts_with(&format!("{}/{stage}/", run.id));
@@ -241,8 +242,8 @@ impl World {
         assert!(!live || log.iter().any(|commit| commit.oid == newest.head), "{newest:#?}");
     }
 
-    /// Asserts that the pull request and the branch contain the run's document and its decision, if the document was
-    /// published.
+    /// Asserts that the pull request and the branch contain the run's document and the decision on it. Does nothing if
+    /// the document was not published.
     fn assert_document_stands(&self, run: &RunView, status_text: &str) {
         let (pull, status) = (self.pull(), run.status);
         let log = self.hub.log(self.repo, &pull.head);
@@ -271,8 +272,8 @@ impl World {
         assert!(draft || !matches!(status, RunViewStatus::Asking | RunViewStatus::Done), "{status_text}");
     }
 
-    /// Runs from the label to the gate. Asserts that there are then two comments, a label, and a pull request if
-    /// documents are files.
+    /// Labels the issue and lets the run reach its gate. Asserts that the bot has posted two comments and set a label,
+    /// and has opened a pull request if documents are published as files.
     pub(crate) async fn comes_to_the_gate(&mut self) {
         self.label("maya", "countersign:lld").await;
         self.stands(RunViewStatus::Asking).await;
@@ -285,14 +286,14 @@ impl World {
         }
     }
 
-    /// Pastes the approve line as this user and asserts that the run is done.
+    /// Posts the approve command as this user and asserts that the run is done.
     pub(crate) async fn approved_by(&mut self, who: &str) {
         let line = self.approve_line();
         self.comment(who, &line).await;
         self.stands(RunViewStatus::Done).await;
     }
 
-    /// Returns the approve line of the newest comment that has one.
+    /// Returns the approve command from the newest comment that contains one.
     #[track_caller]
     pub(crate) fn approve_line(&self) -> String {
         let bodies: Vec<_> = self.bots().into_iter().rev().map(|c| c.body).collect();
@@ -308,10 +309,10 @@ impl World {
     }
 }
 
-/// Text at the end of every gate comment.
+/// Text that occurs in every gate comment.
 const GATE: &str = "the hash covers the document";
 
-/// Replaces each folded part by its summary.
+/// Replaces each folded part of a comment by the summary of that part.
 pub(crate) fn without_details(text: &str) -> String {
     let parts =
         text.split("<details><summary>").enumerate().map(|(n, part)| match part.split_once("</details>") {

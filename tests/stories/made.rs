@@ -1,4 +1,5 @@
-//! Toy workflows that use only the document stage: publication with and without gates, halts, and edited pages.
+//! Stories with toy workflows that use only the document stage: publication with and without gates, halts, and edited
+//! pages.
 
 use countersign::engine::RunViewStatus;
 

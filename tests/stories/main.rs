@@ -1,4 +1,5 @@
-//! Stories: tests of what people do on an issue and read there, over real HTTP between the bot and a localhub.
+//! Stories: tests of actions that people take on an issue and of the texts that they read there. The bot and a localhub
+//! communicate over real HTTP.
 
 #![allow(clippy::unwrap_used, reason = "a test should fail where it breaks")]
 
@@ -79,7 +80,7 @@ mod watched;
 #[allow(dead_code, reason = "the crash tests use other parts of it")]
 mod world;
 
-/// Serves a router on a free local port until the test's runtime ends; returns its URL.
+/// Serves a router on a free local port until the test's runtime ends. Returns the server's URL.
 async fn serve(router: axum::Router) -> url::Url {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

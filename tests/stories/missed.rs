@@ -1,4 +1,4 @@
-//! Recovery of missed events, from GitHub's delivery log or from the issue itself.
+//! Stories about the recovery of missed events, from GitHub's delivery log or from the issue itself.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,14 +21,15 @@ use crate::{
 const LABEL: &str = "countersign:lld";
 
 impl World {
-    /// Labels the issue while the bot is down; the restarted bot has not swept yet.
+    /// Labels the issue while the bot is down and restarts the bot, which has not swept the delivery log yet.
     async fn labeled_during_downtime(self, who: &str) -> Self {
         let (repo, issue, user) = (self.repo, self.issue, self.user(who));
         self.pass(60);
         self.restart_after(|hub| hub.label(repo, issue, user, LABEL).unwrap()).await
     }
 
-    /// Runs `action` while webhooks go to a dead address; GitHub's delivery log keeps them.
+    /// Runs `action` while webhooks are sent to an address where nobody listens. The failed deliveries are in GitHub's
+    /// delivery log.
     async fn with_failed_webhooks(&mut self, action: impl FnOnce(&Hub)) {
         let (app, secret) = (self.app.settings.app.id, SecretString::from(SECRET));
         self.pass(60);
@@ -67,7 +68,7 @@ impl World {
         self.app.store.inbox().counts().await.unwrap()
     }
 
-    /// Number of GET requests to GitHub whose path contains `path`.
+    /// Returns the number of GET requests to GitHub whose path contains `path`.
     pub(crate) fn count_gets(&self, path: &str) -> usize {
         self.hub.requests().iter().filter(|r| r.method == "GET" && r.path.contains(path)).count()
     }
@@ -520,7 +521,7 @@ async fn late_close_delivery_is_ignored_after_a_reopen() {
     w.stands(RunViewStatus::Stopped).await;
 }
 
-/// Way in which a delivery arrives late.
+/// The way in which a delivery arrives late.
 #[derive(Clone, Copy, Debug)]
 enum Late {
     Swept,

@@ -1,4 +1,4 @@
-//! Bad answers of models: empty, malformed or hostile.
+//! Stories about bad responses of models: empty, malformed or hostile.
 
 use countersign::{
     commands,
@@ -24,7 +24,7 @@ impl World {
         self.hub.branch_file(self.repo, &format!("countersign/issue-{}", self.issue), &path)
     }
 
-    /// Returns the halt comment after checking that it names the run and the next command.
+    /// Returns the halt comment. Asserts that it names the run and the next command.
     #[track_caller]
     fn halt_comment(&mut self, run: &str) -> String {
         let halt = self.find("### ❌ Halted at").body;
@@ -236,7 +236,7 @@ async fn rounds_without_progress_stop_before_the_cap() {
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// Text in which every line would trigger something on GitHub if it were posted raw.
+/// Text in which every line would have an effect on GitHub if it were posted unchanged.
 const HOSTILE: &str = "Ask @maya and @countersign/team.
 
 /approve
@@ -318,7 +318,7 @@ async fn model_text_triggers_nothing_on_github() {
     assert!(String::from_utf8(bytes).unwrap().contains("an unclosed fence"));
 }
 
-/// Asserts that the rendered thread has balanced folds and no scripts or `javascript:` links.
+/// Asserts that the rendered thread has no unclosed folded parts and contains neither scripts nor `javascript:` links.
 async fn assert_page_intact(w: &World) {
     let page = w.page(&format!("issues/{}", w.issue)).await;
     assert!(page.contains("The goal of a real design"), "the page shows the thread:\n{page}");
@@ -328,7 +328,7 @@ async fn assert_page_intact(w: &World) {
     }
 }
 
-/// Asserts that a body contains no command for our own parser and no active markup for GitHub's.
+/// Asserts that a comment contains no command that our own parser recognizes and no markup that is active on GitHub.
 #[track_caller]
 fn assert_inert(body: &str) {
     let rows: Vec<_> = commands::COMMON.iter().chain(LldWorkflow::COMMANDS).copied().collect();
@@ -341,7 +341,8 @@ fn assert_inert(body: &str) {
     }
 }
 
-/// The first text leaves a fence open that looks closed; the second one closes it.
+/// Two texts by models must not have an effect together. The first text leaves a code fence open that looks closed, and
+/// the second text closes it.
 #[tokio::test]
 async fn two_model_texts_cannot_combine_into_active_markup() {
     let finding = json!({
@@ -381,7 +382,7 @@ async fn run_waits_for_a_busy_provider() {
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// Creates the default world with cassettes in `dir` and starts a run.
+/// Creates the default test environment with cassettes in `dir`, and starts a run.
 async fn with_cassettes(dir: &std::path::Path, mode: &str) -> World {
     let toml = format!("cassettes = {{ dir = {dir:?}, mode = \"{mode}\" }}\n");
     let mut w = World::new(Setting { toml, ..Setting::default() }).await;

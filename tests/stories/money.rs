@@ -1,4 +1,4 @@
-//! Budgets: caps, pauses, `/budget`, `/cost`, and agreement of all reported sums.
+//! Stories about budgets: limits, pauses, `/budget`, `/cost`, and the agreement of all reported sums.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const LABEL: &str = "countersign:lld";
 
-/// Prices with which a model call costs at most one dollar and actually some cents.
+/// Prices at which a model call may cost up to one dollar but actually costs a few cents.
 pub(crate) const PRICES: &str = "\
 [[model]]
 id = \"stub-drafter\"
@@ -55,7 +55,7 @@ impl World {
         Spending::from_calls(&ledger.calls)
     }
 
-    /// Lines of `countersign cost`, grouped by `by`.
+    /// Returns the lines of `countersign cost`, grouped by `by`.
     async fn cost_lines(&self, by: CostGrouping) -> Vec<CostLine> {
         let request = CostReportRequest { by, ..CostReportRequest::default() };
         sum_costs(&self.app.store, &request).await.unwrap()

@@ -1,4 +1,4 @@
-//! Operator commands: the control socket, pauses, backups and checks of the data.
+//! Stories about operator commands: the control socket, pauses, backups and checks of the data.
 
 use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
@@ -30,7 +30,7 @@ impl World {
         &self.app.settings.data_dir
     }
 
-    /// Opens the control socket.
+    /// Opens the control socket and serves it in a background task.
     pub(crate) fn socket(&self) -> JoinHandle<()> {
         let (socket, routes) = (
             listen(self.data(), self.clock.clone()).unwrap(),
@@ -332,7 +332,8 @@ async fn run_continues_from_a_backup_taken_at_its_gate() {
     restore_and_approve(w, &directory, || {}).await;
 }
 
-/// Calls `meanwhile`, replaces the data by a copy of a run at its gate, and approves the run there.
+/// Calls `meanwhile` while the bot is stopped, and replaces the data by a copy with a run at its gate. After a restart,
+/// approves that run.
 async fn restore_and_approve(w: World, copy: &Path, meanwhile: impl FnOnce()) {
     let (line, data) = (w.approve_line(), w.data().to_owned());
     let restored = |_: &_| {
@@ -352,7 +353,8 @@ async fn restore_and_approve(w: World, copy: &Path, meanwhile: impl FnOnce()) {
     );
 }
 
-/// Runs the SQL `harm` on a backup called `name`; returns the problems that the check finds.
+/// Damages a backup called `name` with the SQL statement `harm`. Returns the problems that the check finds in the
+/// backup.
 async fn problems_after(w: &World, name: &str, harm: &str) -> Vec<String> {
     let copy = w.data().with_file_name(name);
     create_backup(&w.data().into(), &copy, &Default::default()).unwrap();
@@ -447,7 +449,7 @@ async fn run_continues_on_sqlite_files_from_a_postgres_backup() {
     restore_and_approve(w, &copy, in_files).await;
 }
 
-/// Runs a command with the world's configuration; returns its exit code and output.
+/// Runs a `countersign` command with the test environment's configuration. Returns its exit code and output.
 pub(crate) async fn typed(w: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let config = w.app.settings.file.clone();
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_countersign"));

@@ -1,4 +1,4 @@
-//! Provider outages: calls fall back to other routes, and the run still reaches its approval.
+//! Stories about provider outages. Calls fall back to other routes, and the run still reaches its approval.
 
 use countersign::{
     engine::{CallRow, CallStatus},

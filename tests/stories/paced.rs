@@ -1,4 +1,4 @@
-//! Write pacing: concurrent runs and refusals under GitHub's write limits.
+//! Stories about the pacing of writes, with concurrent runs and refused requests under GitHub's write limits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::world::{Setting, World};
 
-/// Seconds on the test clock after which a test gives up.
+/// Time on the test clock after which a test gives up, in seconds.
 const PATIENCE: u64 = 3600;
 
 impl World {
@@ -20,7 +20,7 @@ impl World {
         Self::new(Setting { paced: true, ..Setting::default() }).await
     }
 
-    /// Starts intake and engine as `serve` does. Both stop when the token is cancelled.
+    /// Starts the intake and the engine like `serve` does. Both stop when the returned token is cancelled.
     fn start_bot(&self) -> CancellationToken {
         let (app, stop) = (Arc::clone(&self.app), CancellationToken::new());
         let stopped = stop.clone();
@@ -28,7 +28,8 @@ impl World {
         stop
     }
 
-    /// Moves the clock by 200 ms after a request and a database read, so that the clock does not outrun a slow bot.
+    /// Makes a request and a database read, then advances the clock by 200 ms. The request and the read keep the clock
+    /// from running ahead of a slow bot.
     async fn advance_slowly(&self, client: &reqwest::Client) {
         client.get(self.hub.api_url()).send().await.unwrap();
         self.app.store.inbox().counts().await.unwrap();
@@ -52,7 +53,7 @@ impl World {
         self.hub.issue(self.repo, issue).unwrap().labels.contains(&"countersign:done".to_owned())
     }
 
-    /// The gate's approve line and the time it was posted.
+    /// Returns the gate's approve command and the time at which the gate was posted; `None` if no gate was posted.
     fn gate_line(&self, issue: IssueNo) -> Option<(String, Timestamp)> {
         let view = self.hub.issue(self.repo, issue)?;
         view.comments.iter().find_map(|comment| {
@@ -62,7 +63,7 @@ impl World {
     }
 }
 
-/// Labels eight issues at once, and approves each issue `approved_after` its gate is posted.
+/// Labels eight issues at once. Approves each issue once `approved_after` has passed since its gate was posted.
 async fn run_eight_issues(approved_after: Duration) {
     let mut w = World::paced().await;
     // The bot may write five at once and then one per second, so at most 15 in 10 seconds.

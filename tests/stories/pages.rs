@@ -1,4 +1,4 @@
-//! The operator's pages over real HTTP: sessions, permissions, origin checks and escaping.
+//! Stories about the operator's pages over real HTTP: sessions, permissions, origin checks and escaping.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ use crate::{
 
 const PUBLIC: &str = "[server]\npublic_url = \"https://ops.example.org\"\n";
 
-/// Client of the private server, with one browser's session cookie.
+/// Client of the private listener that acts like one browser: it has one session cookie.
 pub(crate) struct Door {
     pub(crate) at: Url,
     client: Client,
@@ -46,7 +46,7 @@ impl World {
         Door { at: format!("http://{address}/").parse().unwrap(), client, cookie: String::new(), stop }
     }
 
-    /// Requests a link over the control socket, as `countersign open` does.
+    /// Requests a link that opens a session. The request goes over the control socket, like that of `countersign open`.
     pub(crate) async fn link(&self, act: bool) -> Url {
         let request = json!(PageLinkRequest { act, hours: 12 });
         match call_server::<PageLinks>(self.data(), "/open", Some(request)).await.unwrap() {
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Reads the stream's next chunk and moves the clock until it comes.
+    /// Returns the stream's next chunk. Advances the clock until the chunk arrives.
     async fn next_chunk(&self, door: &Door, stream: &mut Response) -> Option<Bytes> {
         loop {
             tokio::select! {
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// Opens a session; `act` says whether it may make changes.
+    /// Opens a session. `act` states whether the session may make changes.
     pub(crate) async fn entered(&self, act: bool) -> Door {
         let (open, mut door) = (self.socket(), self.pages().await);
         let link = self.link(act).await;
@@ -85,13 +85,13 @@ fn secret(text: &str) -> &str {
     text.rsplit('=').next().unwrap()
 }
 
-/// Extracts the form key of a page.
+/// Returns the form token that a page contains.
 fn key(page: &str) -> &str {
     let key = page.split("name=\"key\" value=\"").nth(1).unwrap_or_else(|| panic!("no form: {page}"));
     key.split('"').next().unwrap()
 }
 
-/// Adds a form body with one field, whose value must need no escaping.
+/// Adds a form body with one field to a request. The value must not need any escaping.
 fn form(request: RequestBuilder, name: &str, value: &str) -> RequestBuilder {
     request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(format!("{name}={value}"))
 }
@@ -117,7 +117,7 @@ impl Door {
         (answer.status(), answer.text().await.unwrap())
     }
 
-    /// Posts to `path` with the session's form key, as a browser's button does.
+    /// Posts to `path` with the session's form token, as a browser does when a button is pressed.
     async fn press(&self, path: &str) -> (StatusCode, String) {
         let key = self.key("/deliveries?given_up=true").await;
         self.post(path, &self.origin(), &key).await
@@ -133,7 +133,7 @@ impl Door {
     }
 }
 
-/// Returns every route with `1` for each parameter, and one unknown path.
+/// Returns the path of every route, with `1` in place of each parameter, and one unknown path.
 fn routes() -> Vec<String> {
     let fill = |path: &str| {
         path.split('/')
@@ -325,7 +325,7 @@ async fn request_with_a_foreign_origin_key_or_host_is_refused() {
     );
 }
 
-/// Several servers on one database may share the public name.
+/// Several servers on one database may share the public host name. A session for that name must work on each of them.
 #[tokio::test]
 async fn session_for_the_public_name_works_on_every_server() {
     let w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;

@@ -1,4 +1,5 @@
-//! The operator's pages about runs, repositories and spending, read with a session after real runs.
+//! Stories about the operator's pages for runs, repositories and spending. The pages are read with a session after real
+//! runs.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ impl Door {
     }
 }
 
-/// Hashes of the texts that answered a run's draft calls.
+/// Returns the hashes of the texts with which models responded to the draft calls of a run.
 fn answer_texts(raw: &Value) -> Vec<&str> {
     let entries = raw["story"]["entries"].as_array().unwrap().iter();
     let of_calls = entries.filter(|entry| entry["key"].as_str().unwrap().starts_with("draft/"));

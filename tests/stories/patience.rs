@@ -1,4 +1,5 @@
-//! Model services that stay busy, refuse or truncate: how often they are called and which calls count against budgets.
+//! Stories about model services that stay busy, refuse, or truncate responses. They check the number of calls, and
+//! which calls count towards budgets.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +17,7 @@ const BUSY: &str = r#"{"type":"system","subtype":"api_retry","attempt":1,"retry_
 {"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: 429"}
 "#;
 
-/// Starts a run whose drafter is a stub of Anthropic's API with this behaviour.
+/// Starts a run whose drafter is an imitation of Anthropic's API with this behaviour.
 async fn drafted_by_api(behaviour: Behaviour, toml: &str) -> (World, Arc<Api>) {
     let (url, api) = anthropic::start(behaviour).await;
     let setting = Setting {
@@ -32,7 +33,7 @@ async fn drafted_by_api(behaviour: Behaviour, toml: &str) -> (World, Arc<Api>) {
     (w, api)
 }
 
-/// Seconds until the run halts, in steps of 15.
+/// Returns the number of seconds until the run halts, measured in steps of 15 seconds.
 async fn seconds_until_halt(w: &mut World) -> u64 {
     for passed in (0..7200).step_by(15) {
         if w.run_status().await == RunViewStatus::Failed {
@@ -100,7 +101,7 @@ async fn same_prompt_is_not_sent_twice_after_a_fault() {
     }
 }
 
-/// The longest design costs $0.80 of the $0.82 cap.
+/// A design of maximum length costs $0.80, which is just below the budget of $0.82.
 #[tokio::test]
 async fn cap_above_the_cost_of_the_counted_prompt_does_not_pause_a_run() {
     let (url, api) = drafting().await;

@@ -1,5 +1,5 @@
-//! Controls of maintainers: limits per person, the `no-agent` label, the repository switch, the permission check,
-//! and the list of open work on the same files.
+//! Stories about the controls that maintainers have: limits per person, the `no-agent` label, the repository's switch,
+//! the permission check, and the list of open work on the same files.
 
 use countersign::{engine::RunViewStatus, types::IssueNo};
 

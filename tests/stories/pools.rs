@@ -1,4 +1,4 @@
-//! Model pools, seen from the issue, the ledger and the command line.
+//! Stories about model pools, as seen on the issue, in the ledger and on the command line.
 
 use std::{
     fs,
@@ -17,7 +17,8 @@ use crate::{
     world::{Setting, World},
 };
 
-/// Two drafters, and two reviewers of which the first shares a drafter's family.
+/// Settings with a pool of two drafters and a pool of two reviewers. The first reviewer is of the same family as one of
+/// the drafters.
 const POOLS: &str = r#"
 [pools.writers]
 primary = ["stub:ann", "stub:bob"]
@@ -69,7 +70,7 @@ async fn pool_world(script: &Script) -> World {
     World::new(setting).await
 }
 
-/// Role, model and success of each call, sorted.
+/// Returns the role, the model and the success of each call, sorted.
 fn call_summaries(rows: &[CallRow]) -> Vec<(&str, &str, bool)> {
     let calls =
         rows.iter().map(|row| (row.role.as_str(), row.asked.as_str(), row.status == CallStatus::Done));
@@ -187,7 +188,7 @@ async fn models_and_doctor_commands_list_pool_members_and_skipped_models() {
     }
 }
 
-/// Writes a script that answers like OpenCode, with a design for the first issue.
+/// Writes a script that responds like OpenCode, with a design for the first issue. Returns the script's path.
 pub(crate) fn drafting_opencode(place: &Path) -> PathBuf {
     let text =
         design().replace("{{path}}", "src/lib.rs").replace("{{issue}}", "1").replace("{{title}}", "A title");

@@ -1,7 +1,7 @@
-//! Fuzz tests of posted comments: whatever models write, the rendered comment must be inert.
+//! Fuzz tests of posted comments. Regardless of the text that a model writes, the rendered comment must be inert.
 //!
-//! The tests share no code with the cleaner. They render each comment with comrak, and with cmark-gfm if installed
-//! (`COUNTERSIGN_TEST_CMARK` names the program and makes it mandatory), and check the HTML.
+//! The tests share no code with the cleaner. They render each comment with comrak and check the HTML. If cmark-gfm is
+//! installed, they also check its HTML; `COUNTERSIGN_TEST_CMARK` names the program and makes it mandatory.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,8 @@ use countersign::{
 
 const BATCH: usize = 500;
 
-/// Renders a gate comment with `line` in all short fields. Also asserts that cleaning is idempotent.
+/// Returns a gate comment with `line` in all short fields and `texts` in the long ones. Also asserts that cleaning a
+/// text twice gives the same result as cleaning it once.
 fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
     let once = clean(texts[0], 6_000);
     assert_eq!(clean(once.as_str(), 6_000), once, "{:?}", texts[0]);
@@ -106,7 +107,8 @@ fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
     })
 }
 
-/// Top-level parts of a gate comment's HTML, in order; model texts may add further parts between them.
+/// Beginnings of the top-level parts that the HTML of a gate comment must contain in this order. Texts by models may
+/// add further parts in between.
 const FRAME: [&str; 11] = [
     "<h3>✅ APPROVED: the design waits for a person (1 open finding)</h3>",
     "<table>\n<thead>\n<tr>\n<th></th>\n<th>Severity</th>",
@@ -121,7 +123,7 @@ const FRAME: [&str; 11] = [
     "<p><sub>Run 1-1 ",
 ];
 
-/// Hazardous fragments for random text.
+/// Hazardous fragments from which random texts are built.
 static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let words = "@mona·Fixes #1·a·b c· ·  ·`·``·```·~~~·~~·*·**·***·_·|·||·\\·<·>·<b>·</b>·<zz a=\"`\">·<!--·-->·[·]·[^·[^a]·\
         </details>·<details>·<pre>·</pre>·![x](https://e/p.png)·![·](·)·(·[x]·[a][x]·[ ]·é·$·!·#·-·=·%·\t·\u{200b}·\u{1f}·\
@@ -169,7 +171,8 @@ impl TextGenerator {
     }
 }
 
-/// Checks that rendered Markdown is inert and balanced. Returns the HTML from the start of each top-level element.
+/// Checks that rendered Markdown is inert and balanced. For each top-level element, returns the HTML from that element
+/// to the end.
 ///
 /// # Errors
 /// The first active tag, trigger or unbalanced element.
@@ -217,7 +220,7 @@ pub(crate) fn check_html(html: &str) -> Result<Vec<&str>, String> {
     if open.is_empty() { Ok(begins) } else { Err(format!("{open:?} is left open")) }
 }
 
-/// Finds text outside code on which GitHub or another bot would act.
+/// Returns the kind of the first text outside code to which GitHub or another bot would react, such as a mention.
 fn find_trigger(text: &str, line: &str) -> Option<&'static str> {
     if !text.contains(['@', '#', '/', '-', '\n']) {
         return None;
@@ -244,7 +247,7 @@ fn find_trigger(text: &str, line: &str) -> Option<&'static str> {
     })
 }
 
-/// Checks that a gate comment is inert and has all parts of `FRAME` in order.
+/// Checks that a gate comment is inert and contains all parts of `FRAME` in order.
 fn whole(html: &str) -> Result<(), String> {
     let mut left = FRAME.iter().peekable();
     for here in check_html(html)? {
@@ -264,7 +267,8 @@ pub(crate) fn render_comrak(text: &str) -> String {
     comrak::markdown_to_html(text, &options)
 }
 
-/// Renders many comments as one document. A comment that leaves an element open would swallow the next heading.
+/// Renders many comments as one document with cmark-gfm and splits the result at headings between the comments. A
+/// comment that leaves an element open would swallow the next heading. Returns `None` if cmark-gfm is not installed.
 fn render_cmark(texts: &[String]) -> Option<Vec<String>> {
     let named = std::env::var("COUNTERSIGN_TEST_CMARK");
     let cmark = Command::new(named.as_deref().unwrap_or("cmark-gfm"))
@@ -284,7 +288,7 @@ fn render_cmark(texts: &[String]) -> Option<Vec<String>> {
     Some(html.split("<h1>the next comment</h1>\n").map(str::to_owned).collect())
 }
 
-/// Checks each text as rendered by comrak, and by cmark-gfm where the result differs.
+/// Checks each text as rendered by comrak. If cmark-gfm renders a text differently, checks that result, too.
 #[track_caller]
 #[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn assert_rendered(texts: &[String], sound: fn(&str) -> Result<(), String>) {
@@ -306,7 +310,7 @@ fn assert_rendered(texts: &[String], sound: fn(&str) -> Result<(), String>) {
     assert_eq!(others.len(), texts.len(), "a comment swallowed the next");
 }
 
-/// Past bugs, where our parser and GitHub's disagreed.
+/// Texts from past bugs, in which our parser and GitHub's disagreed.
 #[test]
 fn past_markup_escapes_do_not_work_in_gate_comments() {
     let acting = "@mona Fixes #1 ![x](https://e/p.png) <h1>x</h1>";

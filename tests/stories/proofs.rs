@@ -1,8 +1,8 @@
-//! Fuzz test of countersignatures: nothing is published without the proof that its workflow requires.
+//! Fuzz test of countersignatures: nothing may be published without the proof that its workflow requires.
 //!
-//! Model answers, people and the workflow's steps are random; round, engine and proof check are real. From the served
-//! answers and the accepted commands, the test derives which documents may be published, and compares them with those
-//! that were.
+//! The model responses, the people and the steps of the workflow are random; the round, the engine and the proof check
+//! are real. From the model responses and the accepted commands, the test derives which documents may be published. It
+//! then compares them with the documents that were published.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,21 +38,21 @@ use crate::{
 
 /// Number of cases that share one script.
 const CHUNK: usize = 20;
-/// Calls of each role reserved for one case.
+/// Number of calls per role that the script reserves for one case.
 const CALLS: usize = 24;
 
-/// Effect of a reviewer's answer.
+/// Effect that a reviewer's response has.
 #[derive(Clone)]
 struct ReviewEffect {
     approves: bool,
-    /// Ids of the findings it resolves.
+    /// Ids of the findings that the response resolves.
     resolved: Vec<String>,
 }
 
-/// An answer that does not approve.
+/// Effect of a response that neither approves nor resolves a finding.
 const NO_APPROVAL: ReviewEffect = ReviewEffect { approves: false, resolved: Vec::new() };
 
-/// Adds a random reviewer answer to the script; returns its effect too.
+/// Adds a random response of the reviewer to the script. Returns the script and the effect of the response.
 fn reviewer(random: &mut Random, hostile: &[verdicts::Answer], script: Script) -> (Script, ReviewEffect) {
     let id = |random: &mut Random| format!("F{}", 1 + random.below(4));
     let every: Vec<String> = (1..30).map(|n| format!("F{n}")).collect();
@@ -115,7 +115,8 @@ fn drafter(random: &mut Random, script: Script, first: bool) -> Script {
     }
 }
 
-/// Generates a script for a chunk of cases, and the effect of each reviewer answer by call number.
+/// Generates the script for a chunk of cases. Also returns the effect of each reviewer response, indexed by call
+/// number.
 fn script(random: &mut Random, cases: usize, hostile: &[verdicts::Answer]) -> (Script, Vec<ReviewEffect>) {
     let (mut script, mut effects) = (Script::default(), Vec::new());
     for call in 0..cases * CALLS {
@@ -127,10 +128,10 @@ fn script(random: &mut Random, cases: usize, hostile: &[verdicts::Answer]) -> (S
     (script, effects)
 }
 
-/// Gate answers that the engine reported as accepted.
+/// Gate answers that the engine reported as accepted: command, subject, text and person.
 type AcceptedAnswers = Vec<(Verb, Hash, String, UserId)>;
 
-/// One run with its own store and engine.
+/// Plays one run, which has its own store and engine.
 struct RunPlayer<'a> {
     w: &'a World,
     services: Arc<StepServices>,
@@ -147,7 +148,7 @@ fn person(id: u64) -> Actor {
     Actor { id: UserId(id), login: format!("user-{id}"), bot: false }
 }
 
-/// Creates an engine on its own store in `data`.
+/// Creates an engine with its own store in the directory `data`.
 fn engine(data: &Path, w: &World, services: &Arc<StepServices>) -> Arc<Engine<StepServices>> {
     let store = Store::open(data, w.clock.clone()).unwrap();
     Engine::new(store, reckless::ALL, services.clone(), w.clock.clone()).unwrap()
@@ -189,7 +190,7 @@ impl<'a> RunPlayer<'a> {
         }
     }
 
-    /// Works until only a person can continue the run.
+    /// Lets the engine work until only a person can continue the run.
     async fn settle(&self) -> RunView {
         for _ in 0..400 {
             while self.engine().tick().await.unwrap() > 0 {}
@@ -273,7 +274,7 @@ impl<'a> RunPlayer<'a> {
         }
     }
 
-    /// Plays the run to its end; returns what it published, if anything.
+    /// Plays the run to its end. Returns the published document, if any.
     async fn play_to_end(&mut self, random: &mut Random) -> Option<Published> {
         for _ in 0..10 {
             let view = self.settle().await;
@@ -287,7 +288,7 @@ impl<'a> RunPlayer<'a> {
     }
 }
 
-/// Returns the proof that allows this publication, or `None`.
+/// Returns the name of the proof that allows this publication, or `None` if no proof does.
 fn find_proof(
     published: &Published,
     kind: usize,
@@ -332,7 +333,7 @@ fn find_proof(
     }
 }
 
-/// Picks random approvers for a case's gates, from three people.
+/// Returns random approval rules for the gates of a case. They involve three people.
 fn approvers(random: &mut Random) -> Approvers {
     let person = |random: &mut Random| UserId(1 + random.below(3) as u64);
     let owner = |random: &mut Random| AllowedResponders::Either {
@@ -345,7 +346,7 @@ fn approvers(random: &mut Random) -> Approvers {
     Approvers { needed, not, owners }
 }
 
-/// Creates the services of a step, with models that answer from this script.
+/// Creates the services for steps, with models that respond from this script.
 fn services(w: &World, script: &Script) -> Arc<StepServices> {
     let file = w.directory().join("proofs.toml");
     std::fs::write(&file, script.toml()).unwrap();
@@ -366,7 +367,7 @@ fn services(w: &World, script: &Script) -> Arc<StepServices> {
     })
 }
 
-/// Plays many random runs of one workflow. If all cases run, checks that the `wanted` proofs all occurred.
+/// Plays many random runs of one workflow. If all cases run, also checks that each of the `wanted` proofs occurred.
 async fn play(kind: usize, wanted: &[&str]) {
     let name = reckless::NAMES[kind];
     let mut random = Random::seeded(&format!("what is published, {name}"));

@@ -1,7 +1,7 @@
 //! A hostile workflow that tries to publish regardless of reviews and gates.
 //!
-//! It takes random edges, writes random approval rows, and requests the proof for any earlier version. Only the round,
-//! the engine and the stored rows can stop it.
+//! The workflow takes random transitions, writes random approval rows, and requests the proof for any earlier version.
+//! Only the round, the engine and the stored rows can stop it.
 
 use countersign::{
     codebase::{ContextSections, History},
@@ -21,7 +21,8 @@ use countersign::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The workflow. `P` selects the `LesserProof` that it may use instead of an approval: 0 none, 1 policy, 2 unreviewed.
+/// The hostile workflow. `P` selects the `LesserProof` that the workflow may use in place of an approval: 0 none, 1
+/// policy, 2 unreviewed.
 pub(crate) struct Reckless<const P: u8>;
 
 pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[&Reckless::<0>, &Reckless::<1>, &Reckless::<2>];
@@ -49,26 +50,26 @@ impl WorkflowStep for Step {
     }
 }
 
-/// Arguments of a run.
+/// Arguments of a run of the hostile workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Case {
-    /// Seed of all random decisions.
+    /// Seed from which all random decisions are derived.
     pub(crate) seed: u64,
-    /// Number of calls per role in the script that belong to earlier cases.
+    /// Number of calls per role that earlier cases use up in the script.
     pub(crate) before: u32,
-    /// Required approvers at its gates.
+    /// Approvers that the run's gates require.
     pub(crate) approvers: Approvers,
 }
 
-/// Record of one review, made by the step that ran it.
+/// Record of one review, written by the step that ran the review.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ReviewRecord {
     pub(crate) document: Hash,
-    /// Number of its last call; `None` if no model was called.
+    /// Number of the review's last model call; `None` if no model was called.
     pub(crate) call: Option<u32>,
-    /// Ids of the blocking findings that were open before it.
+    /// Ids of the blocking findings that were open before the review.
     pub(crate) blocking: Vec<String>,
-    /// Whether a model drafted and the reviewer has the same family.
+    /// Whether the document was drafted by a model of the reviewer's family.
     pub(crate) same_family: bool,
 }
 
@@ -89,12 +90,12 @@ pub(crate) struct State {
     reviews: Vec<ReviewRecord>,
 }
 
-/// Computes the subject that an approval of this document covers.
+/// Returns the subject that an approval of this document must have.
 pub(crate) fn subject(document: Hash) -> Hash {
     Hash::digest_parts([document.to_string().as_bytes(), b"and the policy"])
 }
 
-/// Random decisions of one visit, the same at each attempt.
+/// Source of the random decisions of a visit. Every attempt at the visit makes the same decisions.
 struct Chance<'a> {
     seed: u64,
     cx: &'a StepContext,
@@ -201,7 +202,7 @@ impl<const P: u8> Workflow<StepServices> for Reckless<P> {
     }
 }
 
-/// Returns the wait transition while the round waits for a model.
+/// Returns a wait transition if the round waits for a model, otherwise `None`.
 fn wait_for_model(s: &mut State, cx: &StepContext) -> Option<Transition<Step>> {
     let until = match s.round.next_wait_action(cx, &StatusComment::default()) {
         CallWaitAction::Proceed => return None,
@@ -277,12 +278,12 @@ async fn draft(s: &mut State, cx: &StepContext) -> Result<Transition<Step>, Step
     Ok(Transition::Go(Review))
 }
 
-/// Number of reviewer calls so far.
+/// Returns the number of reviewer calls so far.
 fn reviewed(round: &Round) -> u64 {
     serde_json::to_value(round).unwrap()["calls"]["reviewer"].as_u64().unwrap()
 }
 
-/// Forges an approving verdict by the drafter itself.
+/// Returns a forged verdict in which the drafter approves its own document.
 fn forged_verdict(document: Hash, drafter: ServedModel) -> VerdictRow {
     VerdictRow {
         document,
@@ -398,8 +399,8 @@ async fn gate(
     Ok(Transition::Go(Publish))
 }
 
-/// Records an approval, sometimes of another document or subject. No later check ensures that a row's subject covers
-/// its document, because only the stage knows how it computes a subject.
+/// Records an approval, sometimes for another document or subject. No later check compares the subject of an approval
+/// row with its document, because only the stage can compute the subject.
 async fn approve(
     s: &State,
     cx: &StepContext,

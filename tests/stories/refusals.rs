@@ -1,4 +1,5 @@
-//! GitHub's refusals: temporary ones are retried, permanent ones halt the run, and cosmetic writes are skipped.
+//! Stories about requests that GitHub refuses. Temporary refusals are retried, permanent ones halt the run, and refused
+//! cosmetic writes are skipped.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn refused(method: &str, path: &str, status: u16, message: &'static str, times: 
     HubFault::Refused { method, path_contains, status, message, times }
 }
 
-/// Takes a design from its label to its end, with time for retries.
+/// Runs a design from its label to its end, with enough time for retries.
 async fn run_to_done(w: &mut World) {
     w.label("maya", "countersign:lld").await;
     w.wait(150).await;

@@ -1,7 +1,9 @@
-//! Full runs on published packages: each rebuilds a released change from an issue, on the release before it.
+//! Full runs on published packages. Each run rebuilds a released change from an issue, starting from the previous
+//! release.
 //!
-//! The design, spec and new tests are ours; the code and the final tests are the release's. The ecosystem's own runner
-//! runs the final tests. `.ci/run` fetches the releases and sets `COUNTERSIGN_TEST_RELEASES` to their folder.
+//! The design, the spec and the new tests were written for this test; the code and the final tests are those of the
+//! release. The ecosystem's own runner runs the final tests. `.ci/run` fetches the releases and sets
+//! `COUNTERSIGN_TEST_RELEASES` to their folder.
 
 use std::{
     fs,
@@ -18,14 +20,15 @@ use crate::{
     world::Setting,
 };
 
-/// A table of `fixtures/released`, with the folder of fetched releases.
+/// A table of `fixtures/released`, and the folder with the fetched releases.
 struct Released {
     table: Value,
     home: PathBuf,
 }
 
 impl Released {
-    /// Returns `None` with a printed reason if the release was not fetched or no command can run.
+    /// Loads the table. If the release was not fetched or no command can run on this machine, prints the reason and
+    /// returns `None`.
     async fn of(table: &str) -> Option<Self> {
         let table: Value = toml::from_str(table).unwrap();
         let name = table["base"].as_str().unwrap();
@@ -52,7 +55,7 @@ impl Released {
         fs::read_to_string(self.home.join(self.text(release)).join(path)).unwrap()
     }
 
-    /// The release's code change, in the form of a drafter's answer.
+    /// Returns the code change of the release, in the form of a drafter's response.
     fn code(&self) -> String {
         let path = self.text("code");
         let edits = edits(&self.file("base", &path), &self.file("released", &path));
@@ -61,7 +64,7 @@ impl Released {
         )
     }
 
-    /// Runs the ecosystem's test runner outside the sandbox; returns success and output.
+    /// Runs the ecosystem's test runner outside the sandbox. Returns whether it succeeded, and its output.
     fn judge(&self, place: &Path, of: &[&str]) -> (bool, String) {
         let words = self.words("judge");
         let out = Command::new(words[0]).args(&words[1..]).args(of).current_dir(place).output().unwrap();
@@ -69,7 +72,8 @@ impl Released {
     }
 }
 
-/// Builds search/replace blocks from `old` to `new`, with enough context for each search to match once.
+/// Returns search/replace blocks that turn `old` into `new`. The blocks have enough context for each search text to
+/// match exactly once.
 fn edits(old: &str, new: &str) -> String {
     let [before, after] = [old, new].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
     let diff = TextDiff::from_slices(&before, &after);
@@ -88,7 +92,7 @@ fn edits(old: &str, new: &str) -> String {
     blocks.into_iter().map(text).collect()
 }
 
-/// Collects the files of a release, without packaging metadata and dot folders.
+/// Collects the files of a release. Packaging metadata and folders that start with a dot are left out.
 fn files(root: &Path, below: &str, into: &mut Vec<(String, Vec<u8>)>) {
     for entry in fs::read_dir(root.join(below)).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
@@ -154,7 +158,7 @@ async fn released_javascript_change_is_rebuilt_from_its_issue() {
     assert_rebuilt(include_str!("../../fixtures/released/fastify-error.toml")).await;
 }
 
-/// `.ci/run` does not fetch this release, because the test needs checkouts of both releases, and Go.
+/// `.ci/run` does not fetch these releases, because the test needs Go and checkouts of both releases.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn released_go_change_is_rebuilt_from_its_issue() {

@@ -1,4 +1,5 @@
-//! Visits that resume after hours or days: they respect changes made meanwhile and finish what they began.
+//! Stories about visits that resume after hours or days. They must respect changes made in the meantime and finish the
+//! work that they began.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::{
 };
 
 impl World {
-    /// Creates a run that waits because its first model call failed for capacity.
+    /// Creates a test environment with a run that waits because the provider had no capacity for its first model call.
     async fn waiting_for_model() -> Self {
         let script = Script::default().fails("drafter", "capacity").drafts(&design()).reviews(&approved());
         let mut w =
@@ -24,7 +25,7 @@ impl World {
         w
     }
 
-    /// Creates an approved run whose last step failed at its first write.
+    /// Creates a test environment with an approved run whose last step failed at its first write.
     async fn approved_with_fault(fault: HubFault) -> Self {
         let mut w = world_of_files().await;
         w.hub.refuse_draft_pulls(w.repo, true).unwrap(); // a draft pull request cannot be merged
@@ -40,7 +41,7 @@ impl World {
         w
     }
 
-    /// Runs `action` without sending webhooks.
+    /// Runs `action` while webhook deliveries are turned off.
     fn with_webhooks_off(&self, action: impl FnOnce(&Hub)) {
         self.lose_webhooks(true);
         action(&self.hub);

@@ -1,4 +1,5 @@
-//! Gates without a verdict: `/retry` reviews the same version again, without another draft.
+//! Stories about gates without a verdict. `/retry` makes the reviewer review the same version again, without another
+//! draft.
 
 use std::sync::{
     Arc,
@@ -23,7 +24,8 @@ async fn scripted(script: &Script, toml: &str) -> World {
 }
 
 impl World {
-    /// Sends `/retry` with triage access; checks that the gate offered it and that nothing is drafted.
+    /// Posts `/retry` as a user with triage access. Asserts that the gate offers the command and that nothing is
+    /// drafted.
     async fn retry_gate(&mut self) {
         self.stands(RunViewStatus::Asking).await;
         let gate = self.gate();
@@ -38,7 +40,7 @@ impl World {
         self.calls().await.iter().filter(|call| call.role == "drafter").count()
     }
 
-    /// Verdicts of the newest run, oldest first.
+    /// Returns the verdicts of the newest run, oldest first.
     async fn verdicts(&self) -> Vec<Verdict> {
         let (db, run) =
             (self.app.store.repository_database(self.repo).await.unwrap(), self.run().await.unwrap().id);
@@ -155,7 +157,7 @@ async fn override_too_soon_after_the_gate_gets_a_line_to_paste() {
     assert!(w.status().body.contains("verdict overridden by max"), "{}", w.status().body);
 }
 
-/// Stub of Gemini: three empty answers in two forms, then a verdict.
+/// Handler of an imitated Gemini API. It gives three empty responses, in two forms, and then a verdict.
 async fn empty_answers_then_verdict(
     State(calls): State<Arc<AtomicU32>>,
     Json(request): Json<Value>,

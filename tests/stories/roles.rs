@@ -1,4 +1,5 @@
-//! Tool calls of drafters and reviewers, seen from prompts, the issue and the ledger; and the choice of worker pools.
+//! Stories about tool calls of drafters and reviewers, as seen in prompts, on the issue and in the ledger, and about
+//! the choice of worker pools.
 
 use countersign::engine::{CallStatus, RunViewStatus};
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ fn drafts(_: &str) -> String {
     sound("src/lib.rs")
 }
 
-/// Numbers of the drafter's answered and failed calls in the ledger.
+/// Returns the numbers of the drafter's successful and failed calls in the ledger.
 async fn drafter_calls(w: &World) -> (usize, usize) {
     let calls = w.calls().await;
     let of = |status| calls.iter().filter(|row| row.role == "drafter" && row.status == status).count();
@@ -404,7 +405,7 @@ async fn implementer_tool_writes_stay_in_a_copy_and_follow_the_rules() {
     w.nothing_is_pushed();
 }
 
-/// Concatenates all files below a folder.
+/// Returns the concatenated contents of all files below a folder.
 fn texts_below(folder: &std::path::Path) -> String {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let text = |path: std::path::PathBuf| match path.is_dir() {

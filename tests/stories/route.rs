@@ -1,4 +1,5 @@
-//! Free-text requests: from a mention to the run it starts, an answer, or commands to paste.
+//! Stories about free-text requests: from a mention of the bot to the run that it starts, to an answer, or to commands
+//! for pasting.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ fn text(answer: &str) -> Value {
     json!({ "role": "router", "text": answer })
 }
 
-/// Creates a world on the rehearsal with these router answers, one per call.
+/// Creates a test environment with the rehearsal's models and these responses of the router, one per call.
 async fn router_world(answers: &[Value], setting: Setting) -> World {
     World::new(router_setting(answers, setting)).await
 }
@@ -45,7 +46,7 @@ impl World {
         store::read_routes(&self.app.settings.data_dir.as_path().into(), self.repo).unwrap()
     }
 
-    /// Asserts that the request was processed and started no workflow.
+    /// Asserts that the request was processed but started no other workflow.
     async fn assert_starts_nothing(&self) {
         let run = self.run().await.unwrap();
         assert_eq!(
@@ -172,7 +173,7 @@ async fn unclear_request_offers_commands_to_choose_from() {
     }
 }
 
-/// These requests were not recognized by the earlier router because of their wording.
+/// Requests that the earlier router did not recognize because of their wording.
 #[tokio::test]
 async fn request_in_any_wording_or_language_finds_its_skill() {
     let long = format!("{} the totals are wrong", "word ".repeat(12_000));

@@ -1,4 +1,5 @@
-//! The scout workflow: from the command to a brief about other repositories, with links that exist.
+//! Stories about the scout workflow: from the command to a brief about other repositories that contains only existing
+//! links.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +33,7 @@ impl World {
         self.create_repositories_with_home_page(None);
     }
 
-    /// Creates the same repositories and sets the first one's home page.
+    /// Creates the repositories of `create_repositories` and sets the home page of the first one.
     fn create_repositories_with_home_page(&self, homepage: Option<String>) {
         let ann = self.hub.create_user("ann").unwrap();
         for (name, stars, licence, private) in [
@@ -69,7 +70,7 @@ impl World {
         String::from_utf8(bytes.unwrap_or_else(|| panic!("no {path}:\n{}", self.thread()))).unwrap()
     }
 
-    /// Returns the URLs in a text after checking that each exists on the hub.
+    /// Returns the URLs in a text. Asserts that each URL exists on the hub.
     async fn checked_links(&self, text: &str) -> BTreeSet<String> {
         let base = self.hub.base_url();
         let words = text.split(|c: char| c.is_whitespace() || "()<>|`".contains(c));
@@ -84,7 +85,7 @@ impl World {
         found
     }
 
-    /// Sends `/scout` under this fault; returns the run's reason.
+    /// Posts `/scout` while this fault is active. Returns the reason that the run gives for its state.
     async fn scout_with_fault(&mut self, fault: Option<HubFault>) -> String {
         if let Some(fault) = fault {
             self.hub.arm_fault(fault);
@@ -166,7 +167,8 @@ async fn failed_limited_and_empty_searches_are_reported_differently() {
     empty.commits();
 }
 
-/// Writes a brief from the first source in the prompt, with this licence and extra claim.
+/// Returns a brief about the first source in the prompt. The brief names this licence and contains this additional
+/// claim.
 fn brief_from_prompt(prompt: &str, licence: &str, claim: &str) -> String {
     let row = prompt.lines().find(|line| line.starts_with("| `ann/")).unwrap();
     let url = row.split(" | ").last().unwrap().trim_end_matches(" |");
@@ -341,7 +343,7 @@ async fn first_search_results_lead_to_at_most_two_more_searches() {
     w.commits();
 }
 
-/// Starts a web server. Returns the log of requested paths, and the server's address.
+/// Starts a web server. Returns the log of the requested paths and the server's address.
 async fn start_web_page() -> (Arc<Mutex<Vec<String>>>, std::net::SocketAddr) {
     let requested: Arc<Mutex<Vec<String>>> = Arc::default();
     let all = Arc::clone(&requested);

@@ -1,15 +1,15 @@
-//! Scripts of model answers for stories.
+//! Scripts of model responses for stories.
 
 use serde_json::{Value, json};
 
-/// Returns the rehearsal's first draft, which is well-formed for any repository.
+/// Returns the first draft of the rehearsal script, which is well-formed for any repository.
 pub(crate) fn design() -> String {
     let rehearsal: toml::Value =
         toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
     rehearsal["answer"][0]["text"].as_str().unwrap().to_owned()
 }
 
-/// Returns the rehearsal's first draft for a workflow with its own answers.
+/// Returns the first draft from the rehearsal script for a workflow that has its own responses there.
 pub(crate) fn rehearsed(workflow: &str) -> String {
     let rehearsal: toml::Value =
         toml::from_str(include_str!("../../fixtures/models/rehearsal.toml")).unwrap();
@@ -20,7 +20,7 @@ pub(crate) fn rehearsed(workflow: &str) -> String {
     rehearsal["answer"].as_array().unwrap().iter().find(drafts).unwrap()["text"].as_str().unwrap().to_owned()
 }
 
-/// Returns the drafter's answers for the sample's first issue: design, spec, tests and code.
+/// Returns the drafter's responses for the sample's first issue: design, spec, tests and code.
 pub(crate) fn to_a_pull() -> [String; 4] {
     let script: toml::Value = toml::from_str(include_str!("../../fixtures/models/pr.toml")).unwrap();
     let answers = script["answer"].as_array().unwrap().iter();
@@ -30,7 +30,8 @@ pub(crate) fn to_a_pull() -> [String; 4] {
     texts.try_into().unwrap()
 }
 
-/// Returns these four answers for a repository with one function, and that repository's files.
+/// Returns the drafter's four responses (design, spec, tests and code) for the small repository, which has a single
+/// function. Also returns the files of that repository.
 pub(crate) fn small() -> ([String; 4], Vec<(String, Vec<u8>)>) {
     let small: toml::Value = toml::from_str(include_str!("../../fixtures/models/small.toml")).unwrap();
     let text = |value: &toml::Value| value.as_str().unwrap().trim_start().to_owned();
@@ -39,7 +40,7 @@ pub(crate) fn small() -> ([String; 4], Vec<(String, Vec<u8>)>) {
     (["design", "spec", "tests", "code"].map(|key| text(&small[key])), files)
 }
 
-/// Builder of a script: each method adds the next answer of a role.
+/// Builder of a script. Each method adds the next response of a role.
 #[derive(Default)]
 pub(crate) struct Script(Vec<Value>);
 
@@ -48,13 +49,14 @@ impl Script {
         self.with(json!({ "role": "drafter", "text": text }))
     }
 
-    /// Adds a revision that replaces text found once in the document.
+    /// Adds a revision by the drafter that replaces the text `search`, which must occur once in the document.
     pub(crate) fn edits(self, search: &str, replace: &str) -> Self {
         let edits = json!([{ "search": search, "replace": replace }]);
         self.with(json!({ "role": "drafter", "json": { "edits": edits, "replies": [] } }))
     }
 
-    /// Adds a revision that replaces text found once in the document and answers findings.
+    /// Adds a revision by the drafter that replaces the text `search`, which must occur once in the document, and
+    /// replies to findings.
     pub(crate) fn edits_and_replies(
         self,
         search: &str,
@@ -66,12 +68,13 @@ impl Script {
         script
     }
 
-    /// Adds a revision that changes nothing and rebuts a finding.
+    /// Adds a revision by the drafter that changes nothing and rebuts a finding.
     pub(crate) fn rebuts(self, finding: &str, why: &str) -> Self {
         self.replies(&[(finding, "rebutted", why)])
     }
 
-    /// Adds a revision that changes nothing and answers findings as `(finding, disposition, why)`.
+    /// Adds a revision by the drafter that changes nothing and replies to findings. Each reply has the form `(finding,
+    /// disposition, why)`.
     pub(crate) fn replies(self, replies: &[(&str, &str, &str)]) -> Self {
         let reply = |(finding, disposition, why): &(&str, &str, &str)| json!({ "finding": finding, "disposition": disposition, "why": why });
         let replies: Vec<Value> = replies.iter().map(reply).collect();
@@ -91,7 +94,7 @@ impl Script {
         self.with(json!({ "role": role, "error": error }))
     }
 
-    /// Adds the answer to the prompt for an issue's open questions.
+    /// Adds the response to the prompt that asks for the open questions of an issue.
     pub(crate) fn questions(self, text: &str) -> Self {
         self.with(json!({ "role": "reviewer", "task": "questions", "text": text }))
     }
@@ -100,12 +103,12 @@ impl Script {
         self.questions(r#"{"questions": []}"#)
     }
 
-    /// Adds the reviewer's adversarial tests against an implementation.
+    /// Adds the response with the adversarial tests against an implementation.
     pub(crate) fn attacks(self, tests: &[Value]) -> Self {
         self.attacks_as_text(&json!({ "tests": tests }).to_string())
     }
 
-    /// Adds a failure of the call for adversarial tests.
+    /// Adds a failure of the call that asks for adversarial tests.
     pub(crate) fn attack_fails(self, error: &str) -> Self {
         self.with(
             json!({ "role": "reviewer", "task": "adversarial", "workflow": "implement", "error": error }),
@@ -116,13 +119,13 @@ impl Script {
         self.with(json!({ "role": "reviewer", "task": "adversarial", "workflow": "implement", "text": text }))
     }
 
-    /// Limits the last answer to runs of this workflow.
+    /// Restricts the last response to runs of this workflow.
     pub(crate) fn of(mut self, workflow: &str) -> Self {
         self.0.last_mut().unwrap()["workflow"] = json!(workflow);
         self
     }
 
-    /// Limits the last answer to this model.
+    /// Restricts the last response to this model.
     pub(crate) fn only(mut self, model: &str) -> Self {
         self.0.last_mut().unwrap()["model"] = json!(model);
         self
@@ -138,7 +141,7 @@ impl Script {
     }
 }
 
-/// Builds a well-formed review; the stub fills in the nonce.
+/// Returns a well-formed review. The scripted model fills in the nonce.
 pub(crate) fn review(verdict: &str, findings: &[Value], resolved: &[&str]) -> Value {
     json!({
         "nonce": "{{nonce}}", "verdict": verdict, "rationale": "A reason in one sentence.",
@@ -150,7 +153,7 @@ pub(crate) fn approved() -> Value {
     review("APPROVED", &[], &[])
 }
 
-/// Builds an adversarial test in its own file.
+/// Returns an adversarial test in a file of its own.
 pub(crate) fn attack(path: &str, requirement: &str, name: &str, body: &str) -> Value {
     let text = format!("#[test]\nfn {name}() {{\n    {body}\n}}\n");
     json!({ "path": path, "name": name, "requirement": requirement, "why": "It may wrap around.", "text": text })

@@ -1,4 +1,4 @@
-//! Findings that people dismiss or insist on, findings the drafter answers, and `/restart`.
+//! Stories about findings that people dismiss or insist on, findings that the drafter replies to, and `/restart`.
 
 use countersign::engine::RunViewStatus;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::{
     world::{Setting, World},
 };
 
-/// Runs one round and waits at the gate.
+/// Creates a test environment in which a run waits at its gate after one round.
 async fn world_after_review(script: Script) -> World {
     let script = Some(script.toml());
     let mut w =

@@ -1,4 +1,4 @@
-//! The spec workflow: from an approved design to its implementation spec, and on to the code.
+//! Stories about the spec workflow: from an approved design to its implementation spec, and on to the code.
 
 use countersign::{engine::RunViewStatus, types::Hash};
 
@@ -9,7 +9,7 @@ use crate::{
 
 const LABEL: &str = "countersign:spec";
 
-/// Creates a world with an approved design.
+/// Creates a test environment with an approved design.
 async fn world_with_design(setting: Setting) -> World {
     let mut w = World::new(setting).await;
     w.label("maya", "countersign:lld").await;
@@ -17,7 +17,7 @@ async fn world_with_design(setting: Setting) -> World {
     w
 }
 
-/// Builds a script whose design adds `files` files.
+/// Returns a script whose design adds `files` new files.
 fn script_adding_files(files: usize) -> String {
     let rows: String = (0..files).map(|n| format!("| `src/new_{n}.rs` | Add | x |\n")).collect();
     let design = design().replacen("beside it |\n", &format!("beside it |\n{rows}"), 1);
@@ -136,8 +136,8 @@ async fn spec_reads_the_default_branch_when_its_branch_is_gone() {
     w.pull();
 }
 
-/// After a pull request is closed, no more work happens on it, but the result of a later spec request must still be
-/// shown somewhere.
+/// After a pull request is closed, no more work is done on it. The result of a spec requested later must still be
+/// visible, so a new pull request is opened.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn spec_opens_a_new_pull_request_when_the_old_one_is_closed() {
@@ -349,7 +349,8 @@ impl World {
         runs.iter().map(|run| format!("{} {}", run.workflow, run.status)).collect()
     }
 
-    /// Asserts that design and spec are done and that the code run halted in a repository that cannot be built.
+    /// Asserts that the design and the spec are done, and that the run for the code started. That run halts because the
+    /// repository cannot be built.
     async fn assert_code_started(&mut self) {
         let w = self;
         w.tried().await;
@@ -378,7 +379,8 @@ async fn stopped_design_starts_no_next_workflow() {
     assert_eq!(w.run().await.unwrap().workflow, "lld");
 }
 
-/// `/implement` on a design first runs the whole spec workflow; the code then follows without another command.
+/// `/implement` on an approved design must first run the whole spec workflow. The code must then follow without another
+/// command.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn implement_from_design_writes_the_spec_first() {

@@ -1,4 +1,5 @@
-//! Checkpoints of each workflow version, kept in `fixtures/states` so that later versions can be tested against them.
+//! Checkpoints of each workflow version. They are stored in `fixtures/states`, so that later versions can be tested
+//! with them.
 
 use std::{fs, path::PathBuf};
 
@@ -12,8 +13,8 @@ fn file(workflow: &str, version: u32) -> PathBuf {
 }
 
 impl World {
-    /// With `UPDATE_STATES`, stores a checkpoint of each step, unless one of its version is stored already. Never
-    /// rewrites a stored checkpoint, because later programs must read these exact bytes.
+    /// If `UPDATE_STATES` is set, stores a checkpoint of each step that has none stored for its workflow version. A
+    /// stored checkpoint is never rewritten, because later programs must read exactly these bytes.
     pub(crate) fn keep_states(&self) {
         if std::env::var_os("UPDATE_STATES").is_none() {
             return;

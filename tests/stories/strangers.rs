@@ -1,4 +1,4 @@
-//! Limits on what strangers can make the bot do, and recovery from outages, crashes and panics.
+//! Stories about limits on the effects that strangers can have, and about recovery from outages, crashes and panics.
 
 use std::{
     sync::{
@@ -46,7 +46,7 @@ impl World {
         self.view().comments.into_iter().rfind(|c| c.author == who).unwrap()
     }
 
-    /// Asserts that this person's newest comment got a thumb down and no reply.
+    /// Asserts that this person's newest comment got a thumbs-down reaction and no reply.
     #[track_caller]
     fn assert_only_thumb_down(&self, who: &str, text: &str, said_before: usize) {
         assert_eq!(self.notifying(), said_before, "{text:?} by {who} must get no reply:\n{}", self.thread());
@@ -64,7 +64,7 @@ impl World {
         self.app.store.inbox().counts().await.unwrap()
     }
 
-    /// Returns the inbox note of the last finished comment delivery.
+    /// Returns the note that the inbox stores with the newest processed comment delivery.
     fn last_note(&self) -> String {
         let database = rusqlite::Connection::open(self.app.settings.data_dir.join("main.db")).unwrap();
         let sql = "SELECT note FROM inbox WHERE event = 'issue_comment' AND note NOT LIKE 'a bot%'
@@ -183,7 +183,7 @@ async fn help_and_status_share_one_comment_where_the_bot_is_active() {
     assert_eq!(w.notifying(), before);
 }
 
-/// Fault that fails permission lookups.
+/// Returns a fault that makes permission lookups fail this many times.
 fn outage(times: u32) -> HubFault {
     HubFault::Status {
         method: "GET".to_owned(),
@@ -263,7 +263,8 @@ async fn delivery_that_kills_the_process_each_time_is_given_up() {
     assert!(w.run().await.is_none());
 }
 
-/// Engine that calls `first` during the first `times` calls of `list`, then delegates.
+/// Engine that forwards all requests to another engine. During the first `times` calls of `list`, it calls `first`
+/// before forwarding.
 struct InterceptingEngine {
     engine: Arc<dyn EnginePort>,
     list_calls: AtomicUsize,
@@ -324,7 +325,8 @@ impl EnginePort for InterceptingEngine {
     }
 }
 
-/// Creates an intake whose engine calls `first` during the first `times` calls of `list`. Two comments are pending.
+/// Creates an intake for which two comments are pending. Its engine calls `first` during the first `times` calls of
+/// `list`.
 async fn intercepted_intake(w: &World, times: usize, first: impl Fn() + Send + Sync + 'static) -> Intake {
     for who in ["maya", "sam"] {
         w.hub.comment(w.repo, w.issue, w.user(who), "/countersign status").unwrap();
@@ -427,7 +429,7 @@ async fn stopping_server_leaves_queued_deliveries_for_the_next() {
     assert_eq!(w.inbox().await.done, after.done);
 }
 
-/// Sends a request that stops in the middle of its body.
+/// Sends a request that stops in the middle of its body. Returns the open connection.
 async fn half_sent(address: std::net::SocketAddr, headers: &str) -> TcpStream {
     let mut client = TcpStream::connect(address).await.unwrap();
     let head = format!(

@@ -1,4 +1,4 @@
-//! The bot's comments and labels on a thread: answers to commands, and gates that show their outcome.
+//! Stories about the bot's comments and labels on a thread: replies to commands, and gates that show their outcome.
 
 use countersign::engine::RunViewStatus;
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl World {
-    /// Creates a run that waits at its gate.
+    /// Creates a test environment with a run that waits at its gate.
     async fn waiting_at_gate() -> Self {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;

@@ -1,4 +1,5 @@
-//! Gates switched off by settings: only an APPROVED from a reviewer of another family replaces the person's approval.
+//! Stories about gates that the settings turn off. Only an APPROVED verdict by a reviewer of another family may replace
+//! a person's approval.
 
 use countersign::engine::RunViewStatus;
 
@@ -131,7 +132,7 @@ async fn repository_can_add_a_gate_but_not_remove_one() {
     assert!(w.find("Rehearsal").body.contains("would remove a gate"), "{}", w.thread());
 }
 
-/// Returns a well-formed design that differs from the script's.
+/// Returns a well-formed design that differs from the one in the script.
 async fn other_design() -> Vec<u8> {
     let mut w = world_without_gate().await;
     w.label("maya", "countersign:lld").await;

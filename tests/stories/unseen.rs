@@ -1,4 +1,4 @@
-//! Tracker of visible bot actions. A story fails at its end if it did not inspect every action.
+//! Tracker of the bot's visible actions. A story fails at its end if it has not inspected every action.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +12,12 @@ use countersign::{
 };
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
-/// Mark of an edit to a comment that the story had inspected before.
+/// Text in the description of an action which marks that a comment was edited after the story had inspected it.
 const EDIT: &str = " edited comment";
 
 pub(crate) const BOT: &str = "countersign[bot]";
 
-/// Something the bot changed. A later change must be inspected again.
+/// Something that the bot changed. If the bot changes it again, the story must inspect it again.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Act {
     Comment(CommentId),
@@ -27,16 +27,17 @@ pub(crate) enum Act {
     Branch(String),
     /// The checks of the repository's commits.
     Checks,
-    /// Title, text and state of a pull request, or of an issue, which the bot should never change.
+    /// The title, text and state of a pull request or an issue. The bot should not change those of an issue.
     Text(IssueNo),
 }
 
-/// Actions not inspected yet, per world; checked when the world is dropped.
+/// The bot's actions in one test environment that the story has not inspected yet. They are checked when the test
+/// environment is dropped.
 pub(crate) struct Unseen(Mutex<Inner>);
 
 struct Inner {
     events: Receiver<HubEvent>,
-    /// Actions with a line that describes them for the failure message.
+    /// Actions that are not inspected yet. Each has a line that describes it in the failure message.
     acts: BTreeMap<(RepoId, Act), String>,
 }
 
@@ -45,19 +46,19 @@ impl Unseen {
         Self(Mutex::new(Inner { events: hub.subscribe(), acts: BTreeMap::new() }))
     }
 
-    /// Marks the action as inspected in its present form.
+    /// Marks the action as inspected in its current form.
     pub(crate) fn saw(&self, repo: RepoId, act: Act) {
         self.catch_up().acts.remove(&(repo, act));
     }
 
-    /// Returns the comments that were deleted before they were inspected, and marks them as inspected.
+    /// Returns the comments that were deleted before they were inspected. Marks these deletions as inspected.
     pub(crate) fn saw_gone(&self) -> Vec<String> {
         let mut inner = self.catch_up();
         let gone = inner.acts.extract_if(.., |(_, act), _| matches!(act, Act::Gone(_)));
         gone.map(|(_, what)| what).collect()
     }
 
-    /// Reads pending events; must run before the hub's event buffer overflows.
+    /// Reads the pending events of the hub. It must be called before the hub's event buffer overflows.
     pub(crate) fn keep_up(&self) {
         drop(self.catch_up());
     }

@@ -1,5 +1,5 @@
-//! Reviewer answers: only well-formed ones are verdicts, only APPROVED passes the gate, and the gate explains every
-//! other answer.
+//! Stories about reviewer responses. Only well-formed responses are verdicts, only APPROVED passes the gate, and the
+//! gate explains every other response.
 
 use std::fmt::Write as _;
 
@@ -22,12 +22,12 @@ struct Table {
 #[derive(Deserialize)]
 pub(crate) struct Answer {
     name: String,
-    /// Expected verdict, or the reason why the answer is not a verdict.
+    /// Expected verdict, or the reason why the response is not a verdict.
     pub(crate) ends: String,
     pub(crate) text: String,
 }
 
-/// Returns the answers of the fixture, and generated answers that are too long for the fixture.
+/// Returns the responses from the fixture, and generated responses that are too long for the fixture.
 pub(crate) fn answers() -> Vec<Answer> {
     let table: Table = toml::from_str(include_str!("../../fixtures/verdicts/answers.toml")).unwrap();
     let long = |name: &str, ends: &str, text: String| Answer { name: name.into(), ends: ends.into(), text };
@@ -53,7 +53,7 @@ pub(crate) fn answers() -> Vec<Answer> {
 
 const VERDICTS: [&str; 3] = ["APPROVED", "REVISE", "BLOCKED"];
 
-/// Parses one answer; returns its verdict or error as a word.
+/// Parses a response. Returns its verdict, or a short name of its error.
 pub(crate) fn read(text: &str) -> &'static str {
     let nonce = "k3x9q2mz";
     match verdict::parse(&text.replace("{{nonce}}", nonce), nonce) {
@@ -83,7 +83,7 @@ fn only_well_formed_answers_are_verdicts() {
     assert!(answers.len() > 70 && wrong.is_empty(), "{wrong}");
 }
 
-/// Names of the answers tested in a sample run, because testing all answers takes minutes.
+/// Names of the responses that are tested unless all cases run, because testing all responses takes minutes.
 const SAMPLE: &[&str] = &[
     "the word in a quote of the draft",
     "two megabytes of reason",
@@ -96,7 +96,8 @@ const SAMPLE: &[&str] = &[
     "in form, in another language, with space around it",
 ];
 
-/// Answers per run, not counting the first ones, which open findings, and the approval at the end.
+/// Number of responses tested per run. The first responses, which open findings, and the approval at the end do not
+/// count.
 const ANSWERS_PER_RUN: usize = 16;
 
 #[tokio::test]
@@ -116,7 +117,7 @@ async fn only_approved_verdict_passes_and_the_gate_explains_other_answers() {
     }
 }
 
-/// Gives these answers in one run, one per round. Asserts that only the last one passes the gate.
+/// Makes the reviewer give these responses in one run, one per round. Asserts that only the last one passes the gate.
 async fn assert_only_last_passes(answers: &[&Answer]) {
     let mut script = Script::default().drafts(&design());
     for (n, answer) in answers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Monitoring: metrics, and traces of runs.
+//! Stories about monitoring: metrics, and traces of runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,7 @@ use crate::{
     world::{Setting, World, world},
 };
 
-/// Parses OpenMetrics text into series and values; panics on a malformed line.
+/// Parses a text in OpenMetrics format. Returns the value of each series; panics on a malformed line.
 pub(crate) fn series(text: &str) -> BTreeMap<String, f64> {
     let whole = text.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("no `# EOF` at the end:\n{text}"));
     let mut all = BTreeMap::new();
@@ -59,14 +59,14 @@ impl World {
         series(&answer.text().await.unwrap())
     }
 
-    /// Starts sending traces until the token is cancelled.
+    /// Starts a task that sends traces until the returned token is cancelled.
     fn sends_traces(&self) -> (CancellationToken, JoinHandle<()>) {
         let (ended, app) = (CancellationToken::new(), self.app.clone());
         let until = ended.clone();
         (ended, tokio::spawn(async move { app.traces.as_ref().unwrap().run(until).await }))
     }
 
-    /// Number of visits in the newest run's trail.
+    /// Returns the number of visits in the newest run's trail.
     async fn visits(&self) -> usize {
         let run = self.run().await.unwrap().id;
         self.app.store.repository_database(self.repo).await.unwrap().trail(run).await.unwrap().len()
@@ -193,17 +193,17 @@ async fn hostile_model_name_adds_no_metric_line() {
     assert!(!seen.keys().any(|name| name.contains("who")), "{seen:?}");
 }
 
-/// Stub of an OTLP collector that stores spans, or fails with a set status.
+/// Imitation of an OTLP collector. It stores the spans that it receives, or fails with a status that the test sets.
 #[derive(Clone, Default)]
 struct Collector {
     spans: Arc<Mutex<Vec<Span>>>,
-    /// Status to answer with instead of storing.
+    /// Error status with which the collector responds instead of storing spans, if set.
     status: Arc<Mutex<Option<StatusCode>>>,
     requests: Arc<Mutex<u32>>,
 }
 
 impl Collector {
-    /// Starts the collector; returns its URL.
+    /// Starts the collector and returns its URL.
     async fn listen(&self) -> String {
         async fn take(State(collector): State<Collector>, body: Bytes) -> StatusCode {
             *collector.requests.lock().unwrap() += 1;

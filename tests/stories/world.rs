@@ -1,8 +1,8 @@
-//! Test environment of a story: a localhub, the bot, and a clock that only the story moves.
+//! Test environment of a story: a localhub, the bot, and a clock that only the story advances.
 //!
-//! A story labels or comments, waits until nothing is ready, and asserts the result. It fails at its end if it did not
-//! inspect some action of the bot (`unseen`). With `COUNTERSIGN_TEST_DATA=postgres` each world has its own Postgres
-//! database.
+//! A story sets a label or comments, waits until the bot has nothing left to do, and asserts the result. A story fails
+//! at its end if it has not inspected all actions of the bot (see `unseen`). With `COUNTERSIGN_TEST_DATA=postgres`,
+//! each test environment has its own Postgres database.
 
 use std::{
     future::Future,
@@ -36,7 +36,7 @@ use crate::{
     unseen::{Act, Unseen},
 };
 
-/// Clock that only advances when a test moves it.
+/// Clock that advances only when a test advances it.
 pub(crate) struct ManualClock {
     now: Mutex<Timestamp>,
     moved: Notify,
@@ -57,7 +57,7 @@ impl ManualClock {
         self.moved.notify_waiters();
     }
 
-    /// Moves the clock backwards, as an administrator might.
+    /// Sets the clock back, as an administrator might do.
     pub(crate) fn set_back(&self, duration: Duration) {
         let mut now = self.now.lock().unwrap();
         *now = now.minus(duration);
@@ -85,13 +85,14 @@ impl Clock for ManualClock {
 
 pub(crate) const SECRET: &str = "a-secret-for-stories";
 
-/// Environment variable that selects Postgres for each world's data; the default is files.
+/// Environment variable that makes test environments store their data in Postgres. By default, data are stored in
+/// files.
 const DATA: &str = "COUNTERSIGN_TEST_DATA";
 
-/// File in the bot's directory that contains the URL of its Postgres database.
+/// Name of the file, in the bot's directory, that contains the URL of the bot's Postgres database.
 pub(crate) const ADDRESS: &str = "postgres.url";
 
-/// The App's private key, shared by all worlds because generating one is slow.
+/// The App's private key. All test environments share it, because generating a key is slow.
 static KEY: OnceLock<SecretString> = OnceLock::new();
 
 pub(crate) struct World {
@@ -109,10 +110,10 @@ pub(crate) struct World {
     toys: bool,
 }
 
-/// Lock that keeps bot work and webhook deliveries apart, so that a story runs the same way each time.
+/// Lock that keeps the bot from working while a webhook is delivered, so that a story runs the same way each time.
 type Turn = Arc<tokio::sync::RwLock<()>>;
 
-/// Server task of the bot's public router.
+/// Task that serves the bot's public router.
 struct PublicServer {
     close: CancellationToken,
     task: JoinHandle<()>,
@@ -138,14 +139,14 @@ impl PublicServer {
         Self { close, task }
     }
 
-    /// Stops the server and waits until no task holds the router.
+    /// Stops the server and waits until no task uses the router any more.
     async fn stop(self) {
         self.close.cancel();
         self.task.await.unwrap();
     }
 }
 
-/// Ids that are needed to reopen a copy of a world.
+/// Ids that are needed to reopen a copy of a test environment.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Known {
     pub(crate) app: u64,
@@ -155,49 +156,50 @@ pub(crate) struct Known {
     toys: bool,
 }
 
-/// Options in which a world differs from the default one.
+/// Options in which a test environment differs from the default one.
 #[derive(Default)]
 pub(crate) struct Setting {
-    /// Script of model answers; `None` uses the rehearsal's.
+    /// Script of the model responses. `None` selects the rehearsal script.
     pub(crate) script: Option<String>,
-    /// Drafter and reviewer; `None` uses the rehearsal's.
+    /// Models of the drafter and the reviewer. `None` selects the rehearsal's models.
     pub(crate) models: Option<(&'static str, &'static str)>,
     pub(crate) issue: Option<(String, String)>,
-    /// Lines added to `countersign.toml`.
+    /// Additional lines for `countersign.toml`.
     pub(crate) toml: String,
-    /// Lines added to `.env`.
+    /// Additional lines for `.env`.
     pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
     /// Whether documents are published as files on a pull request.
     pub(crate) as_files: bool,
-    /// Whether the sample's files are left out, so that the repository contains only `files`.
+    /// Whether the sample's files are left out. In that case the repository contains only `files`.
     pub(crate) bare: bool,
     pub(crate) private: bool,
-    /// Permission that the App lacks; empty if it has all.
+    /// Permission that the App does not have. If empty, the App has all permissions.
     pub(crate) lacks: &'static str,
-    /// Whether the workflows of [`toys`] are registered too.
+    /// Whether the toy workflows of [`toys`] are registered in addition.
     pub(crate) toys: bool,
-    /// Whether the bot paces its writes by GitHub's limits; the test must then move the clock while the bot works.
+    /// Whether the bot paces its writes to stay within GitHub's limits. In that case the test must advance the clock
+    /// while the bot works.
     pub(crate) paced: bool,
     /// Timeout of one test run in the sandbox.
     pub(crate) test_time: Option<Duration>,
-    /// URL of the Postgres database for the data.
+    /// URL of the Postgres database that stores the data.
     pub(crate) postgres: Option<String>,
 }
 
-/// Returns whether all cases should run instead of a sample.
+/// Returns whether all test cases are to run instead of a sample.
 pub(crate) fn all() -> bool {
     std::env::var("COUNTERSIGN_TESTS").is_ok_and(|value| value == "all")
 }
 
-/// Returns all cases with `COUNTERSIGN_TESTS=all`, else only the first.
+/// Returns all test cases if `COUNTERSIGN_TESTS=all` is set, otherwise only the first.
 pub(crate) fn some<T, const MANY: usize>(cases: [T; MANY]) -> impl Iterator<Item = T> {
     cases.into_iter().take(if all() { MANY } else { 1 })
 }
 
 const TOYS: [&str; 2] = ["pages", "patch"];
 
-/// Removes the toy workflows' tables, which the real program rejects.
+/// Returns the settings without the tables of the toy workflows, because the real program rejects these tables.
 pub(crate) fn without_toys(mut toml: String) -> String {
     for toy in TOYS {
         toml = toml.replace(&format!("[{toy}]\npublish = \"pull-request\"\n"), "");
@@ -205,7 +207,7 @@ pub(crate) fn without_toys(mut toml: String) -> String {
     toml
 }
 
-/// Adds `publish = "pull-request"` to each workflow's table.
+/// Adds `publish = "pull-request"` to the settings table of each workflow.
 fn publish_files(toml: &str, toys: bool) -> String {
     let toys: &[&str] = if toys { &TOYS } else { &[] };
     let workflows = ["lld", "spec", "scout", "implement"].into_iter().chain(toys.iter().copied());
@@ -220,13 +222,13 @@ fn publish_files(toml: &str, toys: bool) -> String {
     toml
 }
 
-/// Creates the default world with documents as files on a pull request.
+/// Creates the default test environment, except that documents are published as files on a pull request.
 pub(crate) async fn world_of_files() -> World {
     World::new(Setting { as_files: true, ..Setting::default() }).await
 }
 
-/// Creates the default world: maya owns a public repository with the sample's first issue; max has the maintain role,
-/// sam write, tess triage, and `stranger` none.
+/// Creates the default test environment. The user maya owns a public repository with the sample's first issue. The user
+/// max has the maintain role, sam the write role and tess the triage role; `stranger` has no role.
 pub(crate) async fn world() -> World {
     World::new(Setting::default()).await
 }
@@ -337,8 +339,8 @@ impl World {
         world
     }
 
-    /// Starts a hub and a bot on `directory`, a copy of another world's, with the clock at `now`. Deliveries that were
-    /// pending in the copy are treated as failed.
+    /// Starts a hub and a bot on `directory`, which is a copy of another test environment, with the clock at `now`.
+    /// Deliveries that were pending in the copy count as failed.
     pub(crate) async fn go_on(directory: TempDir, known: Known, now: Timestamp) -> Self {
         let Known { app: id, repo, issue, installation, toys } = known;
         let clock = ManualClock::at(now);
@@ -358,7 +360,7 @@ impl World {
         Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, unseen, toys }
     }
 
-    /// Stops bot and hub; returns the directory with their data.
+    /// Stops the bot and the hub. Returns the directory with their data.
     pub(crate) async fn leave(self) -> TempDir {
         let Self { hub, app, directory, public, .. } = self;
         public.stop().await;
@@ -372,17 +374,17 @@ impl World {
         Known { app: self.app.settings.app.id, repo, issue, installation, toys }
     }
 
-    /// Parent of the hub's and the bot's directories.
+    /// Returns the directory that contains the directories of the hub and the bot.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Restarts the bot between two steps, on the data it left on disk.
+    /// Restarts the bot between two steps. The new bot continues with the data on disk.
     pub(crate) async fn restart(self) -> Self {
         self.restart_after(|_| ()).await
     }
 
-    /// Restarts the bot and calls `meanwhile` while it is down.
+    /// Restarts the bot. Calls `meanwhile` while the bot is down.
     pub(crate) async fn restart_after(self, meanwhile: impl FnOnce(&Hub)) -> Self {
         let Self {
             hub, app, clock, repo, issue, installation, directory, public, turn, unseen, toys, ..
@@ -403,12 +405,12 @@ impl World {
         Self { hub, app, clock, repo, issue, installation, webhook, directory, public, turn, unseen, toys }
     }
 
-    /// Returns the operator's token for the private server.
+    /// Returns the server's token for the private listener.
     pub(crate) fn token(&self) -> String {
         std::fs::read_to_string(token_file(&self.app.settings.data_dir)).unwrap()
     }
 
-    /// Starts the private server; returns its URL.
+    /// Starts a private listener and returns its URL.
     pub(crate) async fn private(&self) -> url::Url {
         let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = door.local_addr().unwrap();
@@ -422,27 +424,28 @@ impl World {
         self.hub.user_id(login).unwrap_or_else(|| panic!("no user {login}"))
     }
 
-    /// Turns webhook deliveries off (`lost`) or on again.
+    /// Turns webhook deliveries off if `lost` is true, otherwise on again.
     pub(crate) fn lose_webhooks(&self, lost: bool) {
         let app = self.hub.credentials("countersign").unwrap().id;
         let to = (!lost).then(|| self.webhook.clone());
         self.hub.set_webhook(app, to, &SecretString::from(SECRET)).unwrap();
     }
 
-    /// Adds a label to the issue as this user, then settles.
+    /// Adds a label to the issue as this user, then lets the bot work until nothing is left to do.
     pub(crate) async fn label(&mut self, who: &str, label: &str) {
         self.hub.label(self.repo, self.issue, self.user(who), label).unwrap();
         self.settle().await;
     }
 
-    /// Writes a comment as this user one minute later, then settles.
+    /// Advances the clock by one minute and posts a comment as this user. Then lets the bot work until nothing is left
+    /// to do.
     #[track_caller]
     pub(crate) fn comment<'a>(&'a mut self, who: &'a str, text: &'a str) -> impl Future<Output = ()> + 'a {
         self.pass(60);
         self.comment_at_once(who, text)
     }
 
-    /// Writes a comment as this user without moving the clock, then settles.
+    /// Posts a comment as this user without advancing the clock. Then lets the bot work until nothing is left to do.
     pub(crate) async fn comment_at_once(&mut self, who: &str, text: &str) {
         let id = self.hub.comment(self.repo, self.issue, self.user(who), text).unwrap();
         self.unseen.saw(self.repo, Act::Comment(id));
@@ -453,7 +456,7 @@ impl World {
         self.clock.pass(Duration::from_secs(seconds));
     }
 
-    /// Processes pending deliveries, then lets each ready run take this many steps.
+    /// Processes the pending deliveries, then lets each ready run take this many steps.
     pub(crate) async fn step(&mut self, steps: usize) {
         self.hub.wait_for_webhooks().await;
         let _working = self.turn.write().await;
@@ -463,7 +466,7 @@ impl World {
         }
     }
 
-    /// Moves the clock in steps of 15 seconds and settles after each.
+    /// Advances the clock in steps of 15 seconds. After each step, lets the bot work until nothing is left to do.
     pub(crate) async fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds.div_ceil(15) {
             self.pass(15);
@@ -471,7 +474,8 @@ impl World {
         }
     }
 
-    /// Works until nothing is ready: no pending webhook, no unread delivery, no step to take.
+    /// Lets the bot work until nothing is left to do: no webhook is pending, no delivery is unread, and no step is
+    /// ready.
     pub(crate) async fn settle(&mut self) {
         for _ in 0..500 {
             self.hub.wait_for_webhooks().await;
@@ -495,12 +499,12 @@ impl World {
         self.app.engine.list(filter).await.unwrap().into_iter().max_by_key(|run| run.id)
     }
 
-    /// Number of runs ever started in the repository.
+    /// Returns the number of runs that were ever started in the repository.
     pub(crate) fn runs_begun(&self) -> i64 {
         self.number(Some(self.repo), "SELECT COUNT(*) FROM run")
     }
 
-    /// Renders the whole thread for failure messages.
+    /// Returns the whole thread as text, for failure messages.
     pub(crate) fn thread(&self) -> String {
         let view = self.view();
         let mut out = format!("#{} {} {:?}\n", view.number, view.title, view.labels);
@@ -527,7 +531,8 @@ impl World {
         out + &text
     }
 
-    /// Reads one number by SQL from the repository's database, or from the server's if `of` is `None`.
+    /// Returns the number that an SQL query yields. The query runs on the repository's database, or on the server's
+    /// main database if `of` is `None`.
     pub(crate) fn number(&self, of: Option<RepoId>, sql: &str) -> i64 {
         if let Ok(address) = std::fs::read_to_string(self.directory().join("bot").join(ADDRESS)) {
             let of = of.map_or(String::new(), |repo| format!("SET countersign.repo = '{repo}'"));
@@ -540,15 +545,16 @@ impl World {
         database.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// URL of a path on the public server.
+    /// Returns the URL of a path on the public listener.
     pub(crate) fn door(&self, path: &str) -> url::Url {
         self.webhook.join(path).unwrap()
     }
 }
 
-/// Creates a directory for a world, in memory if there is space, because no story cuts the power.
+/// Creates a directory for a test environment. The directory is in memory if there is enough space, because no story
+/// depends on data surviving a power failure.
 pub(crate) fn directory() -> TempDir {
-    /// Free bytes required: a test may hold many copies of a world at once.
+    /// Minimum number of free bytes in memory. A test may have many copies of a test environment at the same time.
     const MIN_FREE_BYTES: u64 = 2 << 30;
     let memory = "/dev/shm";
     let roomy = rustix::fs::statvfs(memory).is_ok_and(|disk| disk.f_bavail * disk.f_frsize >= MIN_FREE_BYTES);
@@ -561,7 +567,7 @@ pub(crate) fn write_secret(file: &Path, text: &str) {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// Marks pending deliveries in the hub's file as failed.
+/// Marks the pending deliveries in the hub's state file as failed.
 fn give_up_deliveries(file: &Path) {
     let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     for delivery in state["deliveries"].as_array_mut().unwrap() {

@@ -1,4 +1,4 @@
-//! `countersign demo`: runs a whole job on this machine, as a user would see it.
+//! `countersign demo`: runs a whole job on this machine, and shows it as a user would see it.
 
 mod nodes;
 mod progress;
@@ -36,52 +36,55 @@ use crate::{
 
 /// Run a whole job on this machine: a small GitHub, the bot, and pages where you label and comment.
 ///
-/// A maintainer labels an issue; the bot drafts a design, has it reviewed, revises it, and asks for approval. Then come
-/// its spec, failing tests, the code that makes them pass, and the pull request. Answer on the page it prints, or type
-/// the answer here; the pages stay open until you leave. Without flags the models' responses are scripted and nothing
-/// leaves this machine.
+/// A maintainer labels an issue; the bot drafts a design, has it reviewed, revises it, and asks for approval. The bot
+/// then writes the spec of the design, failing tests, the code that makes them pass, and the pull request. Answer on
+/// the page that the command prints, or type the answer here; the pages stay open until you exit. Without flags, the
+/// models' responses are scripted and no data leaves this machine.
 #[derive(clap::Args)]
 pub(super) struct DemoCommand {
-    /// Approve every gate and exit when the last document is final.
+    /// Approve every gate automatically, and exit when the last document is final.
     #[arg(long)]
     yes: bool,
-    /// Story to run: an issue to its design; a rough idea to an issue and then to its design; findings that are
-    /// answered and dismissed, and an issue edited while its gate is open; or a request in free words to a design.
+    /// Story to run. The stories are: an issue that leads to its design; a rough idea that becomes an issue and then a
+    /// design; findings that are answered and dismissed, and an issue that is edited while its gate is open; a request
+    /// in free words that leads to a design.
     #[arg(long, value_enum, default_value_t = DemoStory::Design, conflicts_with = "repo")]
     story: DemoStory,
-    /// Last stage to run; default: the pull request for the sample's first issue if tests can run on this machine,
+    /// Last stage to run. Default: the pull request for the sample's first issue if tests can run on this machine;
     /// otherwise the design.
     #[arg(long, value_enum)]
     through: Option<DemoLastStage>,
     /// Models that draft and review: scripted responses, or Claude and Gemini.
     #[arg(long, value_enum, default_value_t = DemoModels::Stub)]
     models: DemoModels,
-    /// With `--models real`: settings file to take [models], [providers] and keys from; default: the built-in settings
-    /// and the `.env` in this directory.
+    /// With `--models real`: settings file from which [models], [providers] and keys are taken. Default: the built-in
+    /// settings and the `.env` in this directory.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Run on a clone of this repository; its working tree is not touched.
+    /// Work on a clone of this repository; the repository's own working tree is not touched.
     #[arg(long, value_name = "PATH", requires = "issue")]
     repo: Option<PathBuf>,
     /// Issue to work on: a Markdown file whose first line is the title.
     #[arg(long, value_name = "FILE.md", requires = "repo")]
     issue: Option<PathBuf>,
-    /// Keep all data here, and continue an earlier demo from here; default: a temporary directory.
+    /// Directory in which to keep all data. If it contains an earlier demo, that demo is continued. Default: a
+    /// temporary directory.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: Option<PathBuf>,
-    /// Run on this many processes that share a Postgres; one of them is killed midway.
+    /// Run the bot in this many processes that share a Postgres database; one of the processes is killed midway.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=8), requires = "postgres_file")]
     nodes: Option<u8>,
-    /// File with the address of an empty database, readable by its owner only: postgres://user:password@host/database.
+    /// File with the address of an empty database: postgres://user:password@host/database. Only the file's owner may
+    /// have read access.
     #[arg(long, value_name = "FILE", requires = "nodes")]
     postgres_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DemoModels {
-    /// Scripted responses; every comment says so.
+    /// Scripted responses. Every comment says that the responses are scripted.
     Stub,
-    /// Claude through its command line, Gemini over HTTPS.
+    /// Claude through its command-line program, and Gemini over HTTPS.
     Real,
 }
 
@@ -89,37 +92,38 @@ pub(super) enum DemoModels {
 pub(super) enum DemoStory {
     /// A clear issue becomes a design.
     Design,
-    /// A rough idea becomes an issue first.
+    /// A rough idea becomes an issue, and then a design.
     Issue,
     /// Findings are answered and dismissed, and the issue is edited while its gate is open.
     Gates,
-    /// Similar repositories are summarised in a brief; no design follows.
+    /// Similar repositories are summarised in a brief. No design follows.
     Scout,
-    /// The maintainer asks for the design in free words.
+    /// The maintainer requests the design in free words.
     Ask,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DemoLastStage {
-    /// The design.
+    /// The design is the last stage.
     Lld,
-    /// The implementation spec of that design.
+    /// The implementation spec of the design is the last stage.
     Spec,
-    /// The pull request with tests and code of that spec; they really run, in the sandbox.
+    /// The pull request with the tests and code of the spec is the last stage. The tests and code really run, in the
+    /// sandbox.
     Pr,
 }
 
-/// Reply that `--yes` posts to the questions about the rough idea.
+/// Reply that `--yes` posts to the questions about a rough idea.
 const ANSWERS: &str =
     "/answer 1: a line a week, and a total 2: months are not part of it 3: default 4: default";
 
-/// Reply that `--yes` posts to the finding that the reviewer insists on.
+/// Reply that `--yes` posts to dismiss the finding that the reviewer insists on.
 const DISMISSAL: &str = "/dismiss F2 any message will do, as long as nothing is written";
 
-/// Comment by which the maintainer requests work in the `ask` story.
+/// Comment with which the maintainer requests work in the `ask` story.
 const REQUEST: &str = "@countersign can we have the report by week as well?";
 
-/// Approval command without a stage and a hash.
+/// Approval command that names neither a stage nor a hash.
 const BARE_APPROVAL: &str = "/approve";
 
 /// Resolution of GitHub's timestamps.
@@ -238,8 +242,8 @@ impl DemoCommand {
         })
     }
 
-    /// Prints events until the run has ended and the user exits. Returns `None` if the demo was interrupted before the
-    /// run ended.
+    /// Prints events until the run has ended and the user exits. Returns the ended run, or `None` if the demo was
+    /// interrupted before the run ended.
     async fn play(
         &self,
         stage: &DemoScene,
@@ -319,8 +323,8 @@ impl DemoCommand {
 }
 
 impl DemoCommand {
-    /// Returns the names of the labels that the maintainer adds, in order. The label `auto` is enough for the pull
-    /// request, because spec and code then follow the design automatically.
+    /// Returns the names of the labels that the maintainer adds, in order. To reach the pull request, the label `auto`
+    /// is enough, because spec and code then follow the design automatically.
     fn labels(&self, through: DemoLastStage) -> impl Iterator<Item = &'static str> {
         let first: &[&str] = match self.story {
             DemoStory::Scout => return [].iter().chain(&["scout"]).copied(),
@@ -335,8 +339,8 @@ impl DemoCommand {
         first.iter().chain(then).copied()
     }
 
-    /// Returns the maintainer's next reply to the gate; `None` while the reply must wait, for example until the page
-    /// shows the gate.
+    /// Returns the maintainer's next reply to the gate. Returns `None` while the maintainer must wait, for example
+    /// until the page shows the gate.
     fn next_answer(&self, stage: &DemoScene, run: &RunView) -> anyhow::Result<Option<String>> {
         let Some(gate) = &run.gate else { return Ok(None) };
         let takes = |verb: Verb| gate.spec.verbs.iter().any(|(taken, _)| *taken == verb);
@@ -366,7 +370,7 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
     lines.next_line().await.ok().flatten()
 }
 
-/// Prints the run's outcome and where to find its results. Prints links only while the pages stay open, and directories
+/// Prints the run's outcome and the places of its results. Prints links only while the pages stay open, and directories
 /// only if they are kept.
 fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
     if run.status != RunViewStatus::Done && !waits_for_merge(run) {
@@ -410,7 +414,8 @@ fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -
 }
 
 impl DemoScene {
-    /// Waits until a run newer than `run` exists. Call it only if a follow-up run starts after `run`.
+    /// Waits until a run newer than `run` exists. Call this function only if a follow-up run starts after `run`;
+    /// otherwise it never returns.
     async fn wait_for_newer_run(&self, run: &RunView) -> anyhow::Result<()> {
         while self.newest_run().await?.is_none_or(|newest| newest.id <= run.id) {
             tokio::time::sleep(POLL_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! Several bot processes on one Postgres; one of them is killed midway.
+//! Runs the bot as several processes on one Postgres database; one of the processes is killed midway.
 
 use std::{
     fs::{self, File},
@@ -18,10 +18,11 @@ use url::Url;
 use super::super::print_line;
 use crate::proc::reserved_address;
 
-/// Lease of the demo's nodes: the shortest allowed, so that another node soon continues the killed node's work.
+/// Lease of the demo's nodes in seconds. This is the shortest allowed lease, so that another node soon continues the
+/// work of the killed node.
 const LEASE_SECONDS: u32 = 8;
 
-/// Running `serve` processes. The first of the list receives the deliveries.
+/// Running `serve` processes. The first process in the list receives the deliveries.
 pub(super) struct DemoNodes {
     running: Mutex<Vec<DemoNode>>,
 }
@@ -30,7 +31,7 @@ struct DemoNode {
     number: usize,
     child: Child,
     webhook: Url,
-    /// Sockets that keep the node's ports reserved.
+    /// Sockets that keep the node's two ports reserved.
     _reserved: [TcpSocket; 2],
 }
 
@@ -41,8 +42,8 @@ pub(super) fn settings(postgres: &Path) -> anyhow::Result<String> {
 }
 
 impl DemoNodes {
-    /// Starts `count` nodes with the settings in `config`. Next to that file, each node gets its own data directory,
-    /// settings file and log; each also has its own ports.
+    /// Starts `count` nodes with the settings in `config`. Each node gets its own ports, and its own data directory,
+    /// settings file and log in the directory of `config`.
     pub(super) fn start(config: &Path, count: usize) -> anyhow::Result<Self> {
         let own = std::env::current_exe()?;
         let text = fs::read_to_string(config)?;
@@ -67,12 +68,12 @@ impl DemoNodes {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Webhook address of the node that receives the deliveries.
+    /// Returns the webhook address of the node that receives the deliveries.
     pub(super) fn webhook(&self) -> anyhow::Result<Url> {
         Ok(self.lock().first().context("no node is left")?.webhook.clone())
     }
 
-    /// Waits until every node accepts connections; fails if one has exited.
+    /// Waits until every node accepts connections; fails if a node has exited.
     pub(super) async fn wait_until_ready(&self) -> anyhow::Result<()> {
         loop {
             for node in self.lock().iter_mut() {
@@ -95,7 +96,7 @@ impl DemoNodes {
         }
     }
 
-    /// Kills the node that receives the deliveries while it works.
+    /// Kills the node that receives the deliveries, even while the node works.
     pub(super) fn kill_first(&self) -> anyhow::Result<()> {
         let mut running = self.lock();
         ensure!(running.len() > 1, "cannot kill the last node");

@@ -1,5 +1,5 @@
-//! Progress line for the current step. On a terminal it is overwritten in place; elsewhere a long step is logged every
-//! 30 seconds.
+//! Shows the current step as a progress line. On a terminal the line is overwritten in place. Without a terminal, a
+//! long step is logged every 30 seconds.
 
 use std::io::Write;
 
@@ -10,16 +10,18 @@ use crate::{
     messages::step_name,
 };
 
-/// Minimum seconds before a step is shown as progress. Shorter steps appear only in the transcript.
+/// Minimum duration of a step, in seconds, before the step is shown as progress. Shorter steps appear only in the
+/// transcript.
 const WORTH_SHOWING_S: u64 = 1;
 
-/// Seconds between lines about a long step if stdout is not a terminal.
+/// Seconds between two lines about the same long step if stdout is not a terminal.
 const WORTH_A_LINE_S: u64 = 30;
 
 pub(super) struct ProgressLine {
-    /// Text that the terminal's progress line shows now.
+    /// Text that the progress line on the terminal currently shows.
     shown: String,
-    /// Visit of the step printed last, and the number of 30-second intervals it had run for.
+    /// Visit number of the step that was printed last, and the number of 30-second intervals that the step had run when
+    /// it was printed.
     printed: (u64, u64),
 }
 
@@ -34,7 +36,7 @@ impl ProgressLine {
         self.replace_line(progress_text(run, elapsed), (run.visit, elapsed / WORTH_A_LINE_S));
     }
 
-    /// Shows `… Preparing the repository (12 s)` until the future is dropped.
+    /// Shows a line such as `… Preparing the repository (12 s)` until the future is dropped.
     pub(super) async fn show_preparation() {
         let (began, mut progress) = (SystemClock.now(), Self::new());
         loop {

@@ -31,25 +31,25 @@ use crate::{
     workflows,
 };
 
-/// Repository and issues that the demo works on.
+/// The repository and the issues that exist in the demo.
 pub(super) struct DemoMaterial {
     name: String,
     source: RepoSource,
     issues: Vec<(String, String)>,
-    /// Issue that the demo works on.
+    /// Number of the issue that the demo works on.
     on: IssueNo,
     story: DemoStory,
-    /// Script of the stub models; `None` for the default rehearsal.
+    /// Script of the stub models; `None` to use the default rehearsal.
     script: Option<String>,
 }
 
-/// Rough idea that the maintainer files as an issue: title and body.
+/// Title and body of the rough idea that the maintainer files as an issue.
 const IDEA: (&str, &str) = (
     "The weeks",
     "It would be cool to have weeks in the sums, too. I add them up by hand at the end of a month.\n",
 );
 
-/// Repositories that the scout finds: name, stars, licence, README.
+/// Repositories that the scout finds, each with name, number of stars, licence and README.
 const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
     (
         "clockwork",
@@ -60,7 +60,7 @@ const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
     ("hoursheet", 310, None, "# hoursheet\n\nA week begins on the day that you say. One sum at a time.\n"),
 ];
 
-/// Stub script: the scout's narrator plans two searches in the first round and none in the second.
+/// Stub script in which the scout's narrator plans two searches in the first round and stops in the second.
 const SEARCHES: &str = r#"
 [[answer]]
 role = "narrator"
@@ -100,7 +100,7 @@ impl DemoMaterial {
         Self { name, source, issues, on, story, script }
     }
 
-    /// Clones the user's repository and reads its only issue from the file.
+    /// Uses the user's repository as the source to clone, and reads the demo's only issue from the file.
     pub(super) fn from_repository(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
         let text =
             fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
@@ -129,7 +129,8 @@ impl DemoMaterial {
     }
 }
 
-/// Builds the stub script of the gates story: the rehearsal's first draft, then `gates.toml`.
+/// Builds the stub script of the gates story: the first draft of the rehearsal, followed by the responses in
+/// `gates.toml`.
 fn gates_script() -> String {
     let follows = REHEARSAL.match_indices("[[answer]]").nth(1).map_or(REHEARSAL.len(), |(at, _)| at);
     format!("{}{}", &REHEARSAL[..follows], include_str!("../../../fixtures/models/gates.toml"))
@@ -138,7 +139,7 @@ fn gates_script() -> String {
 /// Sentence that the maintainer adds to the issue while the gate is open.
 const AFTERTHOUGHT: &str = "\nAnd it should say so when there is nothing to sum up.\n";
 
-/// A running demo: localhub, bot and the issue.
+/// A running demo: the localhub, the bot and the issue.
 pub(super) struct DemoScene {
     pub(super) hub: Hub,
     pub(super) app: Arc<Application>,
@@ -146,29 +147,29 @@ pub(super) struct DemoScene {
     pub(super) issue: IssueNo,
     maintainer: UserId,
     listeners: std::sync::Mutex<Option<(TcpListener, TcpListener)>>,
-    /// Node processes that run the bot; this process then only watches.
+    /// Node processes that run the bot. If present, this process only watches.
     pub(super) nodes: Option<DemoNodes>,
     app_id: u64,
 }
 
-/// Models, settings and processes that the bot runs with.
+/// Models, settings and processes with which the bot runs.
 pub(super) struct DemoMachine<'a> {
     pub(super) models: DemoModels,
-    /// Settings file with the models and keys to use.
+    /// Settings file from which models and keys are taken.
     pub(super) config: Option<&'a Path>,
-    /// Number of node processes, and the file with the address of their database. If `None`, the bot runs in this
-    /// process and stores its data in files.
+    /// Number of node processes, and the file with the address of their shared database. If `None`, the bot runs in
+    /// this process and stores its data in files.
     pub(super) nodes: Option<(usize, &'a Path)>,
 }
 
-/// State of a demo, stored in its data directory.
+/// State of a demo, which is stored in the demo's data directory.
 #[derive(Serialize, Deserialize)]
 struct DemoMemory {
     app: u64,
     installation: InstallationId,
     repo: RepoId,
     issue: IssueNo,
-    /// Port of the pages; 0 if written by an earlier version.
+    /// Port of the demo's pages; 0 if the state was written by an earlier version.
     #[serde(default)]
     port: u16,
 }
@@ -265,8 +266,8 @@ impl DemoScene {
         Ok(stage)
     }
 
-    /// Points the webhook at the node that now receives deliveries. The hub then also resends the deliveries that a
-    /// killed node missed.
+    /// Points the webhook at the node that receives deliveries now. As a result, the hub also resends the deliveries
+    /// that a killed node missed.
     pub(super) fn deliver_to_nodes(&self) -> anyhow::Result<()> {
         let Some(nodes) = &self.nodes else { return Ok(()) };
         let secret = &self.app.settings.webhook_secrets[0];
@@ -275,7 +276,7 @@ impl DemoScene {
     }
 
     /// Starts the bot in this process, unless node processes run it. Ctrl-C parks the run at once, without waiting for
-    /// its step.
+    /// the current step.
     pub(super) fn serve(&self, stop: CancellationToken) -> JoinHandle<std::io::Result<()>> {
         if self.nodes.is_some() {
             return tokio::spawn(async { Ok(()) });
@@ -301,7 +302,7 @@ impl DemoScene {
         self.hub.repo_page_url(self.repo, &format!("pull/{number}"))
     }
 
-    /// Adds the label as the maintainer, unless an earlier, interrupted demo did.
+    /// Adds the label as the maintainer, unless an earlier, interrupted demo has already added it.
     pub(super) fn add_label(&self, label: &str) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         let mut labels =
@@ -318,7 +319,7 @@ impl DemoScene {
         Ok(())
     }
 
-    /// Posts a comment as the maintainer, unless an earlier, interrupted demo did.
+    /// Posts a comment as the maintainer, unless an earlier, interrupted demo has already posted it.
     pub(super) fn post_comment_once(&self, text: &str) -> anyhow::Result<()> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         if issue.comments.iter().any(|comment| comment.author == MAINTAINER && comment.body == text) {
@@ -337,14 +338,15 @@ impl DemoScene {
         Ok(())
     }
 
-    /// Returns whether the bot has posted the edit of the issue.
+    /// Returns whether a comment of the bot shows the sentence that the maintainer added to the issue.
     pub(super) fn was_shown_an_edit(&self) -> anyhow::Result<bool> {
         let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
         let added = format!("+{}", AFTERTHOUGHT.trim());
         Ok(issue.comments.iter().any(|comment| comment.author != MAINTAINER && comment.body.contains(&added)))
     }
 
-    /// Returns whether a comment shows the hash of the gate's document; people can reply only after that.
+    /// Returns whether a comment shows the hash of the gate's document. People can reply only after such a comment
+    /// exists.
     pub(super) fn is_gate_shown(&self, subject: Hash) -> bool {
         let issue = self.hub.issue(self.repo, self.issue);
         issue.is_some_and(|issue| issue.comments.iter().any(|c| c.body.contains(&subject.short())))
@@ -385,7 +387,8 @@ impl DemoFiles {
     }
 }
 
-/// Starts the hub on its previous port, so earlier links still work.
+/// Starts the hub on its previous port, so that links of the earlier demo still work. If that port is in use, chooses
+/// another.
 async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
     let at = |port: u16| HubOptions {
         listen: ([127, 0, 0, 1], port).into(),
@@ -402,7 +405,8 @@ async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
     }
 }
 
-/// Creates the users, the repository with its issues, and the App. Reuses objects that an interrupted start created.
+/// Creates the users, the repository with its issues, and the App. Reuses objects that an earlier, interrupted start
+/// created.
 fn create_fixture(
     hub: &Hub,
     files: &DemoFiles,
@@ -495,7 +499,7 @@ fn settings_text(hub: &Hub, remembered: &DemoMemory) -> String {
     )
 }
 
-/// Lists the companies that receive the code, one line per model.
+/// Returns one line per model with the companies that receive the code.
 pub(super) fn receiving_companies(config: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let models = match config {
         Some(path) => workflows::load_settings(path)?.models,
@@ -514,7 +518,8 @@ pub(super) fn receiving_companies(config: Option<&Path>) -> anyhow::Result<Vec<S
     Ok(drafts.chain([line("reviews", &models.reviewer)]).collect())
 }
 
-/// Returns the companies that receive one model's prompts. Anthropic's API is the fallback if the Claude CLI fails.
+/// Returns the companies that receive one model's prompts. For a Claude model, Anthropic's API is included if it is
+/// configured, because it is the fallback of the Claude CLI.
 fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
     let usual = ModelSettings::with_real_models(Path::new(""), None, None);
     let through =
@@ -542,7 +547,7 @@ fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
     }
 }
 
-/// Returns the settings of the scripted models, or those of the user's own models.
+/// Returns the settings of the scripted models, or the settings of the user's own models.
 fn model_settings(
     demo: &Settings,
     models: DemoModels,
@@ -566,7 +571,7 @@ fn model_settings(
     Ok(settings)
 }
 
-/// Returns why the sample's tests cannot run on this machine, or `None` if they can.
+/// Returns the reason why the sample's tests cannot run on this machine, or `None` if they can run.
 pub(super) async fn missing_test_support() -> Option<String> {
     let own = match std::env::current_exe() {
         Ok(own) => own,

@@ -1,4 +1,4 @@
-//! Output of the demo: coloured and wrapped on a terminal, plain lines elsewhere.
+//! Writes the demo's output: coloured and wrapped on a terminal, plain lines otherwise.
 
 use std::{ffi::OsStr, io::IsTerminal};
 
@@ -12,7 +12,7 @@ const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
 const RESET: &str = "\x1b[0m";
 
-/// Minimum columns for wrapped text. On a narrower terminal lines are not wrapped.
+/// Minimum number of columns for wrapped text. Lines are not wrapped if fewer columns are available.
 const NARROWEST: usize = 20;
 
 #[derive(Clone, Copy)]
@@ -23,8 +23,8 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Detects the terminal's width and colours. Callers detect again for each line, because people resize their
-    /// windows.
+    /// Detects the terminal's width and colours. Callers repeat the detection for each line, because the user may
+    /// resize the window.
     pub(super) fn detect() -> Self {
         let out = std::io::stdout();
         let terminal = out.is_terminal();
@@ -39,7 +39,7 @@ impl Terminal {
         self.width.is_some()
     }
 
-    /// Prints a line. If it is wrapped, each part starts with the line's indentation or bar.
+    /// Prints a line. If the line is wrapped, each part starts with the indentation or bar of the line.
     pub(super) fn print_line(self, line: &str) {
         let (text, style) = (line.trim_start_matches([' ', '│']), style(line));
         let edge = &line[..line.len() - text.len()];
@@ -68,7 +68,7 @@ impl Terminal {
     }
 }
 
-/// Returns whether to print colours. Any non-empty `NO_COLOR` turns them off, see <https://no-color.org>.
+/// Returns whether to print colours. Any non-empty value of `NO_COLOR` turns colours off, see <https://no-color.org>.
 fn colours_wanted(no_color: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty)
 }
@@ -85,7 +85,8 @@ fn style(line: &str) -> &'static str {
     }
 }
 
-/// Wraps text at spaces to lines of at most `room` columns. A longer word, such as a link, stays whole.
+/// Wraps text at spaces into lines of at most `room` columns. A single word that is longer, such as a link, is not
+/// broken.
 fn wrap_line(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -105,8 +106,8 @@ fn count_columns(text: &str) -> usize {
     text.chars().map(columns_of_char).sum()
 }
 
-/// Returns the columns of a character, estimated high: arrows, symbols and all later characters count as two. Wrapping
-/// a line too early does no harm.
+/// Returns the number of columns that a character occupies. The estimate is high: arrows, symbols and all characters
+/// after them in Unicode count as two columns. A line that is wrapped too early does no harm.
 fn columns_of_char(c: char) -> usize {
     match c {
         '│' | '…' => 1,

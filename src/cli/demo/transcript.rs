@@ -1,4 +1,4 @@
-//! The demo's output: comments and events of the thread, with the bot's steps in between.
+//! Builds the demo's output: the comments and events of the thread, with the bot's steps in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) struct DemoTranscript {
     events: Receiver<HubEvent>,
-    /// Printed part of each run's trail and verdicts.
+    /// Number of trail steps, reviews and verdicts printed so far, per run.
     printed: BTreeMap<RunId, TranscriptPosition>,
 }
 
@@ -56,7 +56,8 @@ impl DemoTranscript {
         Ok(())
     }
 
-    /// Returns new steps from the run's trail, each review followed by its verdict.
+    /// Returns the steps that were added to the run's trail, each with its time and its output lines. The verdict of a
+    /// review is printed before the step that follows the review.
     async fn steps(&mut self, stage: &DemoScene) -> anyhow::Result<Vec<(Timestamp, Vec<String>)>> {
         let Some(run) = stage.newest_run().await? else { return Ok(Vec::new()) };
         let rows = stage.app.store.repository_database(stage.repo).await?;
@@ -138,7 +139,8 @@ fn event_lines(event: &HubEvent) -> Vec<String> {
     vec![one]
 }
 
-/// Returns the comment's first 40 lines with a bar before each. Omits `<details>` parts, blank lines and HTML comments.
+/// Returns the first 40 lines of the comment, each prefixed with a bar. Omits `<details>` parts, blank lines and HTML
+/// comments.
 fn quote(body: &str) -> Vec<String> {
     const MOST: usize = 40;
     let mut folded = 0_usize;
@@ -161,7 +163,7 @@ fn quote(body: &str) -> Vec<String> {
     lines
 }
 
-/// The comment's heading, or its first line.
+/// Returns the comment's heading, or its first line if it has no heading.
 fn headline(body: &str) -> &str {
     let heading = body.lines().find_map(|line| line.strip_prefix("### "));
     heading.or_else(|| body.lines().find(|line| !line.trim().is_empty())).unwrap_or_default()

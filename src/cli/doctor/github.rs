@@ -1,4 +1,4 @@
-//! Checks of the App on GitHub: key, clock, permissions, events, webhook, installations.
+//! Checks the App on GitHub: its key, clock, permissions, events, webhook and installations.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,13 +12,13 @@ use crate::{
     github::{AppManifest, GitHub, GitHubApiError, InstallationInfo},
 };
 
-/// Client of the App and the App's installations. Exists only if GitHub accepts our key.
+/// Client of the App, and the list of the App's installations. Exists only if GitHub accepts our key.
 pub(super) struct InstalledApp {
     pub(super) github: GitHub,
     pub(super) installations: Vec<InstallationInfo>,
 }
 
-/// Maximum clock skew before a warning. GitHub refuses our tokens if the skew is a little larger.
+/// Maximum clock skew without a warning. GitHub rejects our tokens if the skew is only a little larger.
 const SKEW: Duration = Duration::from_secs(30);
 
 pub(super) async fn check(
@@ -149,8 +149,8 @@ async fn webhook(report: &mut DoctorReport, github: &GitHub, expected: DoctorSco
     }
 }
 
-/// Checks the result of the last delivery in GitHub's log. Only the log reveals a wrong secret, because this server
-/// cannot tell such a delivery from a stranger's.
+/// Checks the result of the most recent delivery in GitHub's log. Only this log reveals a wrong secret, because to this
+/// server a delivery with a wrong secret looks like a forged one.
 async fn deliveries(report: &mut DoctorReport, github: &GitHub, settings: &Settings) {
     let log = match github.deliveries(None).await {
         Ok(log) => log,

@@ -1,4 +1,5 @@
-//! `doctor --live` and `--scratch`: check our assumptions about the real GitHub, which tests only imitate.
+//! `doctor --live` and `--scratch`: check our assumptions about the real GitHub. Our tests only use an imitation of
+//! GitHub.
 
 use super::{DoctorReport, github::InstalledApp};
 use crate::{
@@ -24,7 +25,8 @@ pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, setti
     }
 }
 
-/// Checks write access in the repository `name`. Refuses if this server has ever had a run there.
+/// Checks write access in the repository `name`. Writes nothing and reports a failure if this server has ever had a run
+/// in the repository.
 pub(super) async fn check_writes(
     report: &mut DoctorReport,
     known: &InstalledApp,

@@ -1,4 +1,4 @@
-//! Checks of this machine: git, the data directory, the models' programs and keys.
+//! Checks this machine: git, the data directory, and the programs and keys of the models.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub(super) async fn check(report: &mut DoctorReport, settings: &Settings) -> Opt
     sandbox
 }
 
-/// Reports the sandbox level for running a repository's code, and how to get a stricter one. A missing sandbox is only
-/// a note, because runs work without it.
+/// Reports the sandbox level at which a repository's code runs, and how to get a stricter level. A missing sandbox is
+/// reported only as a note, because runs work without a sandbox.
 async fn sandbox(report: &mut DoctorReport, settings: &Settings) -> Option<Sandbox> {
     let own = std::env::current_exe().map_err(|error| report.note("sandbox", error.to_string())).ok()?;
     let found = Sandbox::detect(&own, settings.sandbox.level).await;
@@ -51,7 +51,8 @@ async fn sandbox(report: &mut DoctorReport, settings: &Settings) -> Option<Sandb
     found.ok()
 }
 
-/// Reports the toolchains that run repositories' tests in the sandbox, and the hosts their dependencies come from.
+/// Reports the toolchains that run repositories' tests in the sandbox, and the hosts from which dependencies are
+/// fetched.
 pub(super) async fn toolchains(report: &mut DoctorReport, settings: &Settings, sandbox: Option<&Sandbox>) {
     for (runner, found) in runners::describe_toolchains(sandbox).await {
         match found {
@@ -69,8 +70,8 @@ pub(super) async fn toolchains(report: &mut DoctorReport, settings: &Settings, s
     }
 }
 
-/// Checks that the data directory is writable. Leaves no file there, because `doctor` may run as another user than the
-/// server.
+/// Checks that the data directory is writable. Leaves no file in the directory, because `doctor` may run as a different
+/// user than the server.
 fn check_data_directory(report: &mut DoctorReport, settings: &Settings) {
     let directory = &settings.data_dir;
     let shown = directory.display();
@@ -87,7 +88,7 @@ fn check_data_directory(report: &mut DoctorReport, settings: &Settings) {
     }
 }
 
-/// Checks the shared Postgres with read access only.
+/// Checks the shared Postgres database; only reads from the database.
 fn check_database(report: &mut DoctorReport, settings: &Settings) {
     let Some(PostgresSettings { address, lease, .. }) = settings.postgres.clone() else { return };
     let clock: SharedClock = Arc::new(SystemClock);
@@ -165,8 +166,8 @@ async fn check_models(report: &mut DoctorReport, settings: &Settings) {
     }
 }
 
-/// Reports which members of a pool work. The pool works without some of them, so the operator may not notice that they
-/// are skipped.
+/// Reports which members of a pool work. The pool works even if some members do not, so the operator might not notice
+/// that members are skipped.
 fn check_pool_members(
     report: &mut DoctorReport,
     what: &'static str,
@@ -193,7 +194,8 @@ fn check_pool_members(
     }
 }
 
-/// Reports every route to one model. One working route is enough; broken routes are then only notes.
+/// Reports the state of every route to one model. If at least one route works, broken routes are reported only as
+/// notes.
 fn check_routes(report: &mut DoctorReport, what: &'static str, model: &str, routes: &[RouteState]) {
     let leads = routes.iter().any(|route| route.state.is_ok());
     for RouteState { provider, state } in routes {
@@ -207,7 +209,7 @@ fn check_routes(report: &mut DoctorReport, what: &'static str, model: &str, rout
     }
 }
 
-/// Reports the Gemini keys: their tiers, and the cooldowns that a server has recorded.
+/// Reports the tier of each Gemini key, and the cooldowns that a server has recorded for the keys.
 fn check_keys(report: &mut DoctorReport, settings: &Settings) {
     // The first start creates the database. If it does not answer, `check_database` reports it.
     let place = app::find_source(settings).ok().flatten();

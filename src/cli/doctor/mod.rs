@@ -1,4 +1,4 @@
-//! `countersign doctor`: find problems before they stop a run, each with its fix.
+//! `countersign doctor`: finds problems before they stop a run, and prints a fix for each.
 
 mod github;
 mod live;
@@ -12,22 +12,24 @@ use crate::{types::RepoName, workflows};
 
 /// Check the settings, the machine, the App on GitHub and the models, and print the fix for each problem.
 ///
-/// Exit code 0 if nothing required is missing, 1 otherwise.
+/// The exit code is 0 if all required checks pass, 1 otherwise.
 #[derive(clap::Args)]
 pub(super) struct DoctorCommand {
     #[command(flatten)]
     config: ConfigFlag,
-    /// Also compare GitHub's current responses with what this program expects; checks one repository of each
-    /// installation, and writes nothing.
+    /// Also compare GitHub's current responses with those that this program expects. Checks one repository of each
+    /// installation and writes nothing.
     #[arg(long)]
     live: bool,
     /// Also create an issue, a comment, a label, a branch, a draft pull request and a check in this repository, and
-    /// remove them again. Nothing else is written, and nowhere else; no run may ever have been in the repository.
+    /// remove them again. Nothing else is written to this repository, and nothing to any other. No run may ever have
+    /// existed in the repository.
     #[arg(long, value_name = "OWNER/REPO")]
     scratch: Option<RepoName>,
 }
 
-/// Names of the failed checks, in order. Lines are printed at once, because some checks take seconds.
+/// Names of the failed checks, in order. Each result is printed immediately instead of at the end, because some checks
+/// take seconds.
 #[derive(Default)]
 struct DoctorReport(Vec<&'static str>);
 
@@ -36,12 +38,12 @@ impl DoctorReport {
         print_line(format_args!("ok    {what:<14} {detail}"));
     }
 
-    /// Reports something worth knowing that does not keep runs from working.
+    /// Reports a fact that the operator should know but that does not prevent runs from working.
     fn note(&mut self, what: &'static str, detail: impl Display) {
         print_line(format_args!("note  {what:<14} {detail}"));
     }
 
-    /// Reports something that will stop working soon, or that wastes money.
+    /// Reports a problem that will soon stop runs from working, or that wastes money.
     fn warn(&mut self, what: &'static str, detail: impl Display) {
         print_line(format_args!("WARN  {what:<14} {detail}"));
     }
@@ -59,13 +61,13 @@ impl DoctorCommand {
     }
 }
 
-/// Scope of the checks.
+/// Set of checks to perform.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DoctorScope {
     Everything,
-    /// All checks except that the server runs.
+    /// All checks except the one whether the server runs.
     NoServerYet,
-    /// All checks, and whether GitHub's responses have the form we expect.
+    /// All checks, and a check whether GitHub's responses have the form that this program expects.
     Assumptions,
 }
 

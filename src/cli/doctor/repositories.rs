@@ -1,13 +1,14 @@
-//! Lists a repository's Actions workflows that would run on the branches we push.
+//! Lists the Actions workflows of a repository that would run on the branches that we push.
 //!
-//! We push approved code there; the operator should know in advance what a push to `countersign/**` starts.
+//! We push approved code to these branches. The operator should know in advance which workflows a push to
+//! `countersign/**` starts.
 
 use serde_norway::Value;
 
 use super::{DoctorReport, github::InstalledApp};
 use crate::config::Settings;
 
-/// Name of a branch like those we push, to test the filters with.
+/// Example name of a branch that we push, used to test the branch filters of workflows.
 const BRANCH: &str = "countersign/issue-1";
 const DIRECTORY: &str = ".github/workflows";
 
@@ -57,7 +58,7 @@ async fn triggered_workflows(
     Ok(names)
 }
 
-/// Whether a push to `branch`, or a pull request from it, starts this workflow.
+/// Whether a push to `branch`, or a pull request from `branch`, starts this workflow.
 fn runs_on(workflow: &Value, branch: &str) -> bool {
     // YAML 1.1 parsers read the bare word `on` as `true`.
     let on = workflow.get("on").or_else(|| workflow.get(Value::Bool(true)));
@@ -100,7 +101,8 @@ fn push_matches(filter: &Value, branch: &str) -> bool {
     }
 }
 
-/// Matches a name against GitHub's branch patterns: `*` matches up to a slash, `**` anything, `?` one character.
+/// Matches a name against a GitHub branch pattern: `*` matches any characters except a slash, `**` matches any
+/// characters, and `?` matches one character.
 fn glob(pattern: &str, name: &str) -> bool {
     fn matches(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern, name) {

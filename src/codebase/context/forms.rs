@@ -1,4 +1,4 @@
-//! Builds the forms in which one file can be shown, from the whole text to a list of names.
+//! Builds the forms in which one file can be shown; the forms range from the whole text to a list of names.
 
 use super::{
     ContextCandidate, FileRole,
@@ -13,7 +13,7 @@ pub(super) struct FileForm {
     pub(super) kind: FormKind,
     pub(super) text: String,
     pub(super) tokens: usize,
-    /// Share of the file's value that this form provides; can exceed 1.
+    /// Share of the file's value that this form provides. The share can exceed 1.
     pub(super) share: f64,
     pub(super) secrets: usize,
 }
@@ -21,7 +21,8 @@ pub(super) struct FileForm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FormKind {
     Whole,
-    /// Parts that match the request best; for a named file, its interface is added.
+    /// The parts of the file that match the request best. For a file that the request names, a short interface is
+    /// added.
     Parts,
     Interface,
     Names,
@@ -37,32 +38,33 @@ impl FormKind {
         }
     }
 
-    /// Whether the form shows only declarations, without implementation.
+    /// Whether the form shows only declarations without their implementations.
     pub(super) fn is_interface(self) -> bool {
         matches!(self, Self::Interface | Self::Names)
     }
 }
 
-/// Numbers of parts to try, most first.
+/// Numbers of parts for which a form is tried, largest first.
 const PARTS: [usize; 9] = [24, 16, 12, 8, 6, 4, 3, 2, 1];
 
-/// Bytes of the best parts that together are worth as much as one whole file.
+/// Number of bytes of the best possible parts that together are worth as much as one whole file.
 const PARTS_BYTES: f64 = 4000.0;
 
-/// Summed worth of parts at which a convention, manifest or automation file reaches its full value.
+/// Total worth of the shown parts at which a convention, manifest or automation file reaches its full value.
 const ENOUGH: f64 = 1000.0;
 
-/// Share of a found file's value for showing any part of it.
+/// Share of the value of a file found by ranking that showing any part of the file provides.
 const GLANCE: f64 = 0.05;
 const INTERFACE: f64 = 0.5;
 
-/// Maximum tokens of the interface shown together with a named file's parts.
+/// Maximum number of tokens of the interface that is shown together with the parts of a named file.
 const BESIDE_PARTS: usize = 500;
 
-/// Maximum tokens of the shortest form, which cuts the list of names of a file with very many definitions.
+/// Maximum number of tokens of a file's shortest form. A file with very many definitions has its list of names cut to
+/// this size.
 const SHORT_NAMES: usize = 300;
 
-/// Returns the forms of a file that fit in `most` tokens, longest first.
+/// Returns the forms of a file that have at most `most` tokens, longest first.
 pub(super) fn build_forms(
     candidate: &ContextCandidate,
     file: &IndexedFile,
@@ -96,8 +98,8 @@ struct SummaryPage {
     text: RedactedText,
 }
 
-/// Returns the file's summaries, longest first. Returns an empty list for a file with imports only, because they do not
-/// show its purpose.
+/// Returns the file's summaries, longest first. Returns an empty list for a file that contains only imports, because
+/// imports do not show the file's purpose.
 fn summary_pages(file: &IndexedFile) -> Vec<SummaryPage> {
     let summary = file.digest.summary();
     if summary.items.is_empty() {
@@ -171,8 +173,8 @@ impl FileFormBuilder<'_> {
         self.add_part_forms(text, *secrets, parts, &share, pages);
     }
 
-    /// Adds forms with different numbers of the best parts, each in line order. For a named file, a short interface
-    /// comes first.
+    /// Adds forms with different numbers of the best parts. Within a form, the parts are in line order. For a named
+    /// file, each form starts with a short interface.
     fn add_part_forms(
         &mut self,
         text: &str,
@@ -208,7 +210,7 @@ fn part_worth(part: &FilePart) -> f64 {
     part.worth * part.bytes as f64
 }
 
-/// Returns the line ranges of the parts in order. Adjacent parts become one range.
+/// Returns the line ranges of the parts in line order. Adjacent parts are merged into one range.
 fn merge_ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
     let mut parts: Vec<(usize, usize)> = parts.iter().map(|part| (part.first, part.last)).collect();
     parts.sort_unstable();
@@ -222,7 +224,7 @@ fn merge_ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// Returns the first lines that fit in [`SHORT_NAMES`] tokens.
+/// Returns the first lines of `page` that fit into [`SHORT_NAMES`] tokens, followed by the number of omitted lines.
 fn first_names(page: &str) -> String {
     let mut budget = SHORT_NAMES;
     let mut some = String::new();

@@ -1,4 +1,4 @@
-//! Lists the paths of a repository, or folders with file counts if there are too many.
+//! Lists the paths of a repository. If there are too many paths, lists folders with their file counts instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,9 +8,9 @@ use crate::codebase::{Index, RankedFile, tokens};
 /// Folder depths to try, deepest first.
 const DEPTHS: [usize; 5] = [6, 4, 3, 2, 1];
 
-/// Returns the list of paths within `most` tokens; empty for an empty repository. It includes files excluded from the
-/// context, because only their content is secret. If only folders fit, the files in the best-ranked files' folders are
-/// added as far as the budget allows.
+/// Returns a list of the repository's paths with at most `most` tokens; empty for an empty repository. The list
+/// includes the paths of files excluded from the context, because only the content of these files is secret. If only
+/// folders fit, the list also contains the files in the folders of the best-ranked files, as far as the budget allows.
 pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> String {
     let files = index.files().iter().map(|file| file.path.as_str());
     let mut paths: Vec<&str> = files.chain(index.excluded().iter().map(|left| left.path.as_str())).collect();
@@ -42,7 +42,7 @@ pub(super) fn list_paths(index: &Index, offers: &[RankedFile], most: usize) -> S
     if list.is_empty() { String::new() } else { listed(&list) }
 }
 
-/// Returns the first lines that fit, with a last line that counts the missing ones.
+/// Returns the first lines that fit, followed by a line with the number of omitted lines.
 fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
     let ends: Vec<usize> = list.match_indices('\n').map(|(at, _)| at + 1).collect();
     let with = |count: usize| format!("{}… and {} more\n", &list[..ends[count - 1]], ends.len() - count);
@@ -53,7 +53,7 @@ fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
     }
 }
 
-/// Returns the folders of the best files, each once, in rank order.
+/// Returns the folders of the best-ranked files in rank order, without duplicates.
 fn top_folders(offers: &[RankedFile]) -> Vec<&str> {
     let mut seen = BTreeSet::new();
     let folders =
@@ -61,7 +61,8 @@ fn top_folders(offers: &[RankedFile]) -> Vec<&str> {
     folders.filter(|folder| seen.insert(*folder)).collect()
 }
 
-/// Returns the paths of the folder's files. Returns an empty text for the root if `list` already has its files.
+/// Returns the paths of the folder's files, one per line. Returns an empty text for the root folder if `list` already
+/// contains its files.
 fn unlisted_siblings(paths: &[&str], folder: &str, list: &str) -> String {
     let within = |path: &&&str| path.rsplit_once('/').map_or("", |(parent, _)| parent) == folder;
     let mut lines = String::new();
@@ -72,7 +73,8 @@ fn unlisted_siblings(paths: &[&str], folder: &str, list: &str) -> String {
     if folder.is_empty() && list.contains(&lines) { String::new() } else { lines }
 }
 
-/// Lists folders down to `depth`, each with the number of files below it. Also lists the files in the root.
+/// Lists folders down to `depth`, each with the number of files below it. The files in the root folder are listed by
+/// name.
 fn count_by_folder(paths: &[&str], depth: usize) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in paths {

@@ -1,14 +1,15 @@
-//! Builds the part of a prompt that shows a repository, within a token budget. It contains the list of paths,
-//! interfaces of the files to change, relevant code with the reason for each file, and the repository's own
+//! Builds the part of a prompt that shows a repository, within a token budget. This part contains the list of paths,
+//! the interfaces of the files to change, relevant code with the reason for each file, and the repository's own
 //! documentation.
 //!
-//! It works in two steps, because file contents are read late. [`plan_context`] uses only the index and decides which
-//! files to read; [`ContextPlan::fill`] takes their contents and chooses what to show. [`gather_context`] runs both and
-//! reads at most `CONTEXT_READ_BYTES` of files. The same commit, request and budget give the same bytes, except for
-//! files listed in [`ContextReport::timed_out`].
+//! The work is split into two steps, so that file contents are read only when they are needed. [`plan_context`] uses
+//! only the index and decides which files to read; [`ContextPlan::fill`] takes the contents of these files and chooses
+//! what to show. [`gather_context`] runs both steps and reads at most `CONTEXT_READ_BYTES` of files. The same commit,
+//! request and budget give the same bytes, except for files listed in [`ContextReport::timed_out`].
 //!
-//! Repository content cannot escape its place in the prompt: a file cannot close the fence around it, and a path cannot
-//! break its line. Credentials are redacted before any text is cut, because half a credential might not be recognized.
+//! Repository content cannot escape its place in the prompt: a file cannot close the fence around its text, and a path
+//! cannot break out of its line. Credentials are redacted before any text is cut, because half a credential might not
+//! be recognized.
 
 mod forms;
 mod listing;
@@ -43,24 +44,25 @@ pub use report::{ContextReport, ExclusionGroup, IncludedFile};
 use untrusted_text::RedactedText;
 pub use untrusted_text::{fence_text, redact_text};
 
-/// Maximum bytes of file contents in memory at once.
+/// Maximum number of bytes of file contents that are held in memory at once.
 const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Number of top-ranked files that are reported as missed when the budget has no space for them.
+/// Number of top-ranked files that the report counts as missed if they do not fit into the budget.
 const CONTEXT_HELD: usize = 8;
 
 /// Repository sections of a prompt, in Markdown that cannot break out of its fences.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextSections {
     pub paths: String,
-    /// One section per file: named files first, then the most relevant.
+    /// One section per file. Files named in the request come first, followed by the others from most to least relevant.
     pub files: Vec<String>,
-    /// Required form of each named file, usually its interface, in the order of `files`.
+    /// Section of each named file in the file's required form, usually the interface. The order is the same as in
+    /// `files`.
     #[serde(default)]
     pub least: Vec<String>,
 }
 
-/// Prompt sections, and a report of the files shown and left out.
+/// The repository sections of a prompt, and a report of the files that were shown and left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodebaseContext {
     #[serde(flatten)]
@@ -72,15 +74,15 @@ pub struct CodebaseContext {
 /// Input of [`gather_context`].
 #[derive(Debug, Clone, Default)]
 pub struct ContextRequest {
-    /// An issue (title first) or a design.
+    /// Text of an issue (title first) or of a design.
     pub text: String,
-    /// Files to change, if known.
+    /// Paths of the files to change, if they are known.
     pub files: Vec<String>,
     /// Budget in tokens.
     pub budget: usize,
 }
 
-/// Candidates and paths chosen from the index alone, before any file is read.
+/// Candidates and paths that were chosen from the index alone, before any file was read.
 #[derive(Debug)]
 pub struct ContextPlan {
     index: Arc<Index>,
@@ -95,26 +97,26 @@ pub struct ContextPlan {
 #[derive(Debug)]
 struct ContextCandidate {
     path: String,
-    /// Reason for showing the file; printed in the prompt and in the report.
+    /// Reason for showing the file, which is printed in the prompt and in the report.
     why: String,
     /// Relevance, on the same scale for all candidates.
     value: f64,
     role: FileRole,
 }
 
-/// Role that makes a file a candidate.
+/// Role in the repository or in the request that makes a file a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileRole {
-    /// Named as a file to change; its interface is required.
+    /// A file that is named as a file to change. Its interface must be shown.
     Named,
     Convention,
     Manifest,
-    /// CI configuration: defines the commands that run for each change.
+    /// CI configuration, which defines the commands that run for each change.
     Automation,
     Found,
 }
 
-/// Builds the context for a commit: plans it, reads the wanted files in one batch, and chooses what to show.
+/// Builds the context for a commit: plans the context, reads the wanted files in one batch, and chooses what to show.
 pub async fn gather_context(
     index: Arc<Index>,
     snapshot: &Snapshot,
@@ -129,7 +131,7 @@ pub async fn gather_context(
     run_blocking(move || plan.fill(contents)).await
 }
 
-/// Plans which files may be shown and which contents must be read.
+/// Plans which files may be shown and which file contents must be read.
 pub fn plan_context(index: Arc<Index>, request: &ContextRequest) -> ContextPlan {
     let offers = rank_files(&index, &RankingRequest { text: &request.text, files: &request.files });
     let (named, refused) = roles::find_named_files(&index, request);
@@ -140,14 +142,15 @@ pub fn plan_context(index: Arc<Index>, request: &ContextRequest) -> ContextPlan 
     ContextPlan { index, query, budget: request.budget, listing, candidates, report }
 }
 
-/// Value of a named file; the best ranked file has 1.
+/// Value of a named file. In comparison, the best-ranked file has the value 1.
 const NAMED_VALUE: f64 = 1.5;
 
-/// Number of top-ranked files around which we look for project files such as manifests. Tests are skipped, because they
-/// have their own manifests.
+/// Number of top-ranked files near which project files such as manifests are searched. Test files do not count, because
+/// tests have their own manifests.
 const BEST: usize = 3;
 
-/// Returns each candidate once, with its strongest role. Named files come first, then the others by relevance.
+/// Returns each candidate once, with its strongest role. Named files come first, followed by the others from most to
+/// least relevant.
 fn collect_candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) -> Vec<ContextCandidate> {
     let best = offers.iter().find(|offer| !named.contains(&offer.path));
     let best = best.map_or(1.0, |offer| offer.score).max(f64::MIN_POSITIVE);
@@ -186,7 +189,8 @@ fn inclusion_reason(role: FileRole, offer: Option<&RankedFile>) -> String {
 }
 
 impl ContextPlan {
-    /// Returns the paths to read, each once. Skips files that would exceed `CONTEXT_READ_BYTES`.
+    /// Returns the paths of the files to read, each once. Skips files whose content would exceed the rest of
+    /// `CONTEXT_READ_BYTES`.
     pub fn wanted_paths(&self) -> impl Iterator<Item = &str> {
         let mut left = CONTEXT_READ_BYTES;
         self.candidates.iter().map(|candidate| candidate.path.as_str()).filter(move |path| {
@@ -197,8 +201,9 @@ impl ContextPlan {
         })
     }
 
-    /// Chooses what to show, given contents by path. A file without contents is shown by its summary. Forms are built
-    /// twice, once to measure and once to show, because keeping them all would take many times the memory.
+    /// Chooses what to show, given file contents by path. A file without contents is represented by its summary. Each
+    /// form is built twice, once to measure it and once to show it, because keeping all forms would take many times the
+    /// memory.
     pub fn fill(self, contents: BTreeMap<String, Bytes>) -> CodebaseContext {
         let Self { index, query, budget, listing, candidates, mut report } = self;
         let mut shown = ContextSections::default();
@@ -250,11 +255,12 @@ impl ContextPlan {
     }
 }
 
-/// Minimum tokens that each named file may use for its interface, even if many files are named.
+/// Minimum number of tokens that the interface of each named file may use, even if many files are named.
 const INTERFACE: usize = 600;
 
-/// Builds the budget item of a candidate. A named file requires its longest interface within `share` tokens. The caller
-/// sets `share` so that the named files together may take half of the budget.
+/// Builds the budget item of a candidate. For a named file, the longest interface form of at most `share` tokens is
+/// required; if no interface fits, the shortest form is required. The caller chooses `share` so that all named files
+/// together take at most about half of the budget.
 fn budget_item(candidate: &ContextCandidate, forms: &[FileForm], share: usize) -> BudgetItem {
     let last = forms.len().checked_sub(1).filter(|_| candidate.role == FileRole::Named);
     let fits = |form: &FileForm| form.kind.is_interface() && form.tokens <= share;

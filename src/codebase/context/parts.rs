@@ -1,4 +1,4 @@
-//! Splits texts into parts of 8 to 40 lines and scores each part by the query words it contains.
+//! Splits texts into parts of 8 to 40 lines, and scores each part by the query words that the part contains.
 
 use std::collections::BTreeMap;
 
@@ -10,29 +10,29 @@ use crate::codebase::{
     ranking::{RankingQuery, for_each_query_word},
 };
 
-/// Minimum lines of a part.
+/// Minimum number of lines of a part, except for a part at the end of a text.
 const LEAST_LINES: usize = 8;
 const MOST_LINES: usize = 40;
 
-/// Base worth of every part, including parts without query words, because a relevant file is useful as a whole.
+/// Base worth of every part, even of a part without query words, because any part of a relevant file can be useful.
 const EVEN: f64 = 0.4;
-/// Share of a part's score added to each neighbour.
+/// Share of a part's score that is added to the score of each neighbouring part.
 const NEAR: f64 = 0.3;
-/// BM25 length normalization, from 0 to 1.
+/// Strength of BM25 length normalization, from 0 to 1.
 const LENGTH: f64 = 0.75;
 
 /// A range of lines of a text, with its score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct FilePart {
-    /// Line numbers from 1, inclusive.
+    /// First and last line of the part. Lines are counted from 1, and the last line is included.
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) bytes: usize,
-    /// Worth per byte: [`EVEN`] plus the part's score relative to the best part's score.
+    /// Worth per byte: [`EVEN`] plus the ratio of the part's score to the best part's score.
     pub(super) worth: f64,
 }
 
-/// Returns the scored parts of each text, in order. Together they cover all lines.
+/// Returns the scored parts of each text, in line order. The parts of a text together cover all its lines.
 pub(super) fn split_texts(texts: &[Option<&str>], query: &RankingQuery) -> Vec<Vec<FilePart>> {
     let read = |text: &Option<&str>| text.map_or_else(Vec::new, |text| part_words(text, query));
     let read: Vec<Vec<(FilePart, BTreeMap<usize, u32>)>> =
@@ -68,7 +68,7 @@ fn smooth_with_neighbours(scores: &[f64]) -> Vec<f64> {
     (0..scores.len()).map(|n| scores[n] + NEAR * (at(n.checked_sub(1)) + at(Some(n + 1)))).collect()
 }
 
-/// Splits a text into parts and counts the query words in each.
+/// Splits a text into parts. Returns each part with the number of occurrences of each query word.
 fn part_words(text: &str, query: &RankingQuery) -> Vec<(FilePart, BTreeMap<usize, u32>)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut parts = Vec::new();
@@ -87,8 +87,8 @@ fn part_words(text: &str, query: &RankingQuery) -> Vec<(FilePart, BTreeMap<usize
     parts
 }
 
-/// Returns the number of lines of the first part. A part ends where the next line has little indentation, preferably
-/// after a blank line.
+/// Returns the number of lines of the first part. The part ends before a line with little indentation, preferably after
+/// a blank line.
 fn part_length(lines: &[&str]) -> usize {
     if lines.len() <= MOST_LINES {
         return lines.len();

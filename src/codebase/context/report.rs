@@ -1,4 +1,4 @@
-//! Report on a context: files shown, files left out, and the reasons.
+//! Report on a context: the files shown, the files left out, and the reasons.
 
 use std::collections::BTreeMap;
 
@@ -7,31 +7,32 @@ use serde::{Deserialize, Serialize};
 use super::{ContextCandidate, forms::FileForm, untrusted_text};
 use crate::codebase::Index;
 
-/// Report for people: the files shown to a model and the files left out, each with the reason.
+/// Report for people on the files that were shown to a model and the files that were left out, each with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextReport {
-    /// Budget of the context in tokens.
+    /// Budget of the whole context in tokens.
     pub budget: usize,
     pub tokens: usize,
-    /// Tokens used by the list of paths.
+    /// Number of tokens used by the list of paths.
     pub listing: usize,
-    /// Shown files, in display order.
+    /// Files that are shown, in display order.
     pub included: Vec<IncludedFile>,
-    /// Relevant files that did not fit, most relevant first.
+    /// Relevant files that did not fit into the budget, most relevant first.
     pub no_room: Vec<String>,
-    /// Number of files in `no_room` that were named or among the best-ranked.
+    /// Number of files in `no_room` that were named in the request or were among the best-ranked files.
     pub missed: usize,
-    /// Named files that are never shown to a model, each with the reason.
+    /// Named files that are never shown to a model, each with the reason for the exclusion.
     pub refused: Vec<(String, String)>,
-    /// Files never shown to a model, by reason.
+    /// Files that are never shown to a model, grouped by reason.
     pub left_out: Vec<ExclusionGroup>,
-    /// Some files whose parsing timed out on this machine. A faster machine may parse more of them.
+    /// Files whose parsing timed out on this machine; only the first few are listed. A faster machine may parse more of
+    /// them.
     #[serde(default)]
     pub timed_out: Vec<String>,
     pub secrets: usize,
 }
 
-/// A file shown to the model.
+/// A file that is shown to the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncludedFile {
     pub path: String,
@@ -49,7 +50,7 @@ pub struct ExclusionGroup {
     pub some: Vec<String>,
 }
 
-/// Maximum paths listed per reason.
+/// Maximum number of paths listed per reason. Also the maximum number of listed files whose parsing timed out.
 const SOME: usize = 10;
 
 impl ContextReport {

@@ -1,4 +1,4 @@
-//! Finds named files, and project files such as READMEs and manifests.
+//! Finds files that the request names, and project files such as READMEs and manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use crate::{
     limits,
 };
 
-/// Returns the requested files, then the files that the text names. The second list has the named files that are never
-/// shown, each with the reason.
+/// Returns two lists. The first contains the requested files, followed by the files that the text names. The second
+/// contains the named files that are never shown to a model, each with the reason.
 pub(super) fn find_named_files(
     index: &Index,
     request: &ContextRequest,
@@ -41,8 +41,8 @@ pub(super) fn find_named_files(
     (named, refused)
 }
 
-/// Project files: role, value, and lowercase names. Names of prose files have no ending. READMEs get a low value,
-/// because most repositories have one and many say little.
+/// Project files, by role, value and lowercase names. Names of prose files are given without an extension. READMEs get
+/// a low value, because most repositories have a README and many READMEs say little.
 const ABOUT: &[(FileRole, f64, &str)] = &[
     (
         FileRole::Convention,
@@ -64,8 +64,8 @@ const ABOUT: &[(FileRole, f64, &str)] = &[
     ),
 ];
 
-/// Returns the project files for `files`. For each project file name, returns the nearest file above each of `files`,
-/// and the file in the root.
+/// Returns the project files that are relevant for `files`. For each kind of project file, returns the nearest one in
+/// the folder of each file or above, and the one in the root folder.
 pub(super) fn find_project_files(index: &Index, files: &[String]) -> Vec<(String, FileRole, f64)> {
     let mut by_folder: BTreeMap<&str, BTreeMap<String, (&str, FileRole, f64)>> = BTreeMap::new();
     for file in index.files() {

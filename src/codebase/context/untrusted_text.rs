@@ -4,7 +4,8 @@ use crate::documents::{is_invisible, secrets};
 
 pub(super) const REDACTED: &str = "[redacted]";
 
-/// A text with credentials redacted and invisible characters removed. Its line numbers are those of the original.
+/// A text with redacted credentials and without invisible characters. Its line numbers are the same as in the original
+/// text.
 pub(super) struct RedactedText {
     pub(super) text: String,
     pub(super) secrets: usize,
@@ -29,12 +30,12 @@ impl RedactedText {
     }
 }
 
-/// Redacts credentials and removes invisible characters.
+/// Returns the text with credentials redacted and invisible characters removed.
 pub fn redact_text(text: &str) -> String {
     RedactedText::new(text).text
 }
 
-/// Renders a file's section: its path, the reason for showing it, and each body in a fence below its label.
+/// Renders the section of a file: the path, the reason for showing the file, and each body in a fence below its label.
 pub(super) fn file_section(path: &str, why: &str, bodies: &[(String, String)]) -> String {
     let mut out = format!("\n## {}\n", inline_code(&one_line(path)));
     for (at, (label, body)) in bodies.iter().enumerate() {
@@ -47,7 +48,7 @@ pub(super) fn file_section(path: &str, why: &str, bodies: &[(String, String)]) -
     out
 }
 
-/// Puts a text into a code fence that nothing inside can close.
+/// Puts a text into a code fence that no line of the text can close.
 pub fn fence_text(text: &str) -> String {
     let fence = "`".repeat(longest_backtick_run(text).max(2) + 1);
     let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -64,7 +65,7 @@ fn longest_backtick_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// Makes a text safe for one line: replaces line breaks and invisible characters, and redacts credentials.
+/// Makes a text safe for use in one line: replaces line breaks and invisible characters, and redacts credentials.
 pub(super) fn one_line(text: &str) -> String {
     let line: String = text.chars().map(|c| if is_hidden(c) { '?' } else { c }).collect();
     secrets::redact(&line)

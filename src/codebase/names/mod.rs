@@ -1,7 +1,7 @@
 //! Looks up names in a commit: paths, words, and import targets.
 //!
-//! A word that occurs in any file exists, whatever it means there. Lookups use the index, and the texts of code files
-//! that the index excludes.
+//! A word that occurs in any file is treated as existing, whatever it means in that file. Lookups use the index, and
+//! also the texts of code files that the index excludes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,20 @@ use super::{
 };
 use crate::documents::{CodebaseLookup, FileTree, UnresolvedImport};
 
-/// Maximum imports checked per code block. Readable designs have fewer.
+/// Maximum number of imports checked per code block. Code blocks of readable designs contain fewer.
 const NAMED_IMPORTS: usize = 100;
 const NAMED_PLACES: usize = 20;
 
-/// Minimum length of a name for typo detection. A shorter name has too many other names one letter away.
+/// Minimum length of a name for typo detection. For shorter names, too many unrelated names differ by only one letter.
 const SHORTEST: usize = 6;
 const SHORTEST_MODULE: usize = 4;
-/// Minimum length of a name in which a typo may change two letters. In shorter names it may change one.
+/// Minimum length of a name in which a typo may change two letters. In shorter names, a typo may change only one
+/// letter.
 const LONG: usize = 12;
-/// Minimum similarity (Dice coefficient) of a suggested module.
+/// Minimum similarity (Dice coefficient) of a module that is suggested in place of an unknown one.
 const ALIKE: f64 = 0.5;
 
-/// Returns the paths of code files that the index excludes and whose text may still be searched.
+/// Returns the paths of code files that the index excludes but whose text may still be searched.
 pub fn unindexed_code(index: &Index) -> impl Iterator<Item = &str> {
     let code = |left: &&ExcludedFile| {
         use ExclusionReason::{Binary, LfsPointer, Name, Secret, Submodule, Symlink};
@@ -40,20 +41,21 @@ pub struct CodebaseNames<'i> {
     index: &'i Index,
     /// All paths of the commit, including excluded files.
     tree: &'i TreeIndex,
-    /// Texts of code files that the index excludes.
+    /// Texts of those code files that the index excludes.
     unread: &'i [String],
     all: bool,
     modules: Vec<&'i str>,
-    /// Paths of all files, each prefixed with `^/`.
+    /// Paths of all files, each with the prefix `^/`.
     paths: Vec<String>,
-    /// Names that exist: those that files define or use, and those of files and folders. Each has a path and a line.
+    /// Existing names: those that files define or use, and the names of files and folders. Each name is mapped to a
+    /// path and a line in which it occurs.
     real: BTreeMap<&'i str, (&'i str, u32)>,
-    /// Names of files, folders, modules and types, because these may have members.
+    /// Names of files, folders, modules and types, all of which may have members.
     owners: BTreeSet<&'i str>,
 }
 
 impl<'i> CodebaseNames<'i> {
-    /// Builds the lookup. `modules` are the texts of `go.mod` files.
+    /// Builds the lookup. `modules` contains the module names from the `go.mod` files.
     pub fn new(index: &'i Index, tree: &'i TreeIndex, modules: &'i [String]) -> Self {
         let modules = modules.iter().flat_map(|text| text.lines());
         let mut names = Self {
@@ -96,13 +98,14 @@ impl<'i> CodebaseNames<'i> {
         names
     }
 
-    /// Adds texts of [`unindexed_code`]. `all` is true if no text is missing.
+    /// Adds the texts of the files returned by [`unindexed_code`]. `all` is true if `unread` contains the texts of all
+    /// these files.
     pub fn with_unindexed_texts(self, unread: &'i [String], all: bool) -> Self {
         Self { unread, all, ..self }
     }
 
-    /// Returns the paths that a module may refer to. A path with `^` starts at the root; other paths may start in any
-    /// folder. Returns an empty list if the module may belong to another repository.
+    /// Returns the paths to which a module may refer. A path that starts with `^` is relative to the root; other paths
+    /// may start in any folder. Returns an empty list if the module may belong to another repository.
     fn candidate_paths(&self, language: Language, module: &str, files: &[&str]) -> Vec<String> {
         let from_files = |path: &str| -> Vec<String> {
             let paths = files.iter().filter_map(|file| resolve_relative(folder_of(file), path));
@@ -153,7 +156,8 @@ impl<'i> CodebaseNames<'i> {
         }
     }
 
-    /// Returns the longest prefix of a path that exists in the commit or among `files`, the files that the design adds.
+    /// Returns the longest prefix of a path that exists in the commit or among `files`, which are the files that the
+    /// design adds.
     fn existing_prefix<'w>(&self, path_to_find: &'w str, files: &[String]) -> &'w str {
         let is_there = |part: &&str| {
             let whole = |path: &String| {
@@ -166,7 +170,8 @@ impl<'i> CodebaseNames<'i> {
         ends.take_while(is_there).last().unwrap_or_default()
     }
 
-    /// Returns the name most similar to `part` among the files and folders in the folder `before`.
+    /// Returns the name that is most similar to `part` among the files and folders in the folder `before`; `None` if no
+    /// name is similar enough.
     fn nearest_sibling(&self, before: &str, part: &str) -> Option<&str> {
         let start = format!("{before}/");
         let behind = self.paths.iter().flat_map(|path| {
@@ -184,7 +189,7 @@ impl<'i> CodebaseNames<'i> {
         best.map(|(_, known)| known)
     }
 
-    /// Returns whether a `.gitignore` mentions this name. The name may then be build output.
+    /// Returns whether a `.gitignore` file mentions this name. In that case the name may refer to build output.
     fn is_ignored(&self, name: &str) -> bool {
         let ignores =
             |file: &IndexedFile| file_name(&file.path) == ".gitignore" && file.digest.contains_name(name);
@@ -289,11 +294,11 @@ impl CodebaseLookup for CodebaseNames<'_> {
     }
 }
 
-/// Returns the number of letters in which `name` differs from a real name, ignoring case and `_`. Names that differ
-/// only in case style have distance 0.
+/// Returns the number of letters in which `name` differs from a real name, ignoring letter case and `_`. The number is
+/// 0 for names that differ only in case style.
 ///
-/// Returns `None` if `name` cannot be a typo: too many letters or any digit differ, only the first letter differs, or
-/// only one of the names is a constant.
+/// Returns `None` if `name` cannot be a typo of the real name. This is the case if too many letters or any digits
+/// differ, if only the first letter differs, or if only one of the two names is a constant.
 fn typo_distance(real: &str, name: &str) -> Option<usize> {
     let most = if name.len() < LONG { 1 } else { 2 };
     let digits = |name: &str| name.bytes().filter(u8::is_ascii_digit).collect::<Vec<_>>();
@@ -316,7 +321,7 @@ fn typo_distance(real: &str, name: &str) -> Option<usize> {
     near.then(|| edit_distance(&real, &name)).filter(|edits| *edits <= most)
 }
 
-/// Returns the Damerau-Levenshtein distance: the number of inserted, deleted, changed and swapped letters.
+/// Returns the Damerau-Levenshtein distance, which is the number of inserted, deleted, changed and swapped letters.
 fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for (i, x) in a.iter().enumerate() {

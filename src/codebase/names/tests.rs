@@ -67,7 +67,7 @@ fn closest_name_finds_typos_only() {
     });
 }
 
-/// Returns the imports that do not resolve, each with the nearest existing name.
+/// Returns the imports that do not resolve, each with the most similar existing name.
 fn unresolved(files: &[(&str, &str)], tag: &str, code: &str) -> Vec<(String, Option<String>)> {
     let rows = [
         "src/lib.rs",

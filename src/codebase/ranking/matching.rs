@@ -1,4 +1,4 @@
-//! Matches the words and names of a query against each file.
+//! Matches the words and names of a query against each file of the index.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,27 @@ use crate::codebase::{
     words,
 };
 
-/// Occurrences that a query word in the file's name adds to its occurrences in the text. A folder's name adds half.
+/// Number of occurrences in the text to which a query word in the file's name is equivalent. A word in a folder's name
+/// counts half as much.
 const IN_PATH: f64 = 4.0;
 const IN_DEFINITION: f64 = 3.0;
-/// Weight of the path, added to the saturated count, whose limit is 2.2.
+/// Weight of a query word in the path. This value is added to the saturated count of occurrences, whose limit is 2.2.
 const PATH: f64 = 1.0;
 const DEFINITION: f64 = 0.75;
 const PAST: f64 = 2.5;
-/// BM25 length normalization for files and for their commit messages, from 0 to 1.
+/// Strength of BM25 length normalization, from 0 to 1, for files and for their commit messages.
 const LENGTH: f64 = 0.5;
-/// Share of the score that depends on which part of the query's words the file contains.
+/// Share of the score that depends on the proportion of the query's words that the file contains.
 const COVERAGE: f64 = 0.5;
-/// Factor for the score of files that are not source code: prose, settings and data.
+/// Factor applied to the score of files that are not source code, such as prose, settings and data.
 const NO_SOURCE: f64 = 0.3;
 
 #[derive(Debug, Default)]
 pub(super) struct FileMatch<'a> {
     pub(super) score: f64,
-    /// Positions in the query of the matched words, most significant first.
+    /// Positions of the matched words in the query, most significant word first.
     pub(super) words: Vec<usize>,
-    /// Query names that the file defines, sorted.
+    /// Names from the query that the file defines, sorted.
     pub(super) defines: Vec<&'a str>,
 }
 
@@ -43,7 +44,7 @@ struct WordHit {
     past: f64,
 }
 
-/// Returns the matches of all files, in the order of the index.
+/// Returns one match per file, in the order of the index.
 pub(super) fn match_files<'a>(index: &'a Index, query: &RankingQuery) -> Vec<FileMatch<'a>> {
     let files = index.files();
     let mut hits: Vec<FileHits<'_>> =
@@ -61,8 +62,8 @@ pub(super) fn match_files<'a>(index: &'a Index, query: &RankingQuery) -> Vec<Fil
     found.map(|(hits, file)| hits.score(&telling, file, file.size as f64 / size.max(1.0))).collect()
 }
 
-/// Adds the query words in the subjects of earlier commits to the files that each commit changed. The more files a
-/// commit changed, the less it adds to each.
+/// Credits the query words in the subject of an earlier commit to the files that the commit changed. The more files a
+/// commit changed, the less it adds to each file.
 fn add_past_commits(index: &Index, query: &RankingQuery, hits: &mut [FileHits<'_>]) {
     let share = |files: &[usize]| 1.0 / (files.len() as f64).sqrt();
     let mut word_sums = vec![0.0; hits.len()];
@@ -84,7 +85,7 @@ fn add_past_commits(index: &Index, query: &RankingQuery, hits: &mut [FileHits<'_
     }
 }
 
-/// Query words and names that one file contains, before weighting.
+/// Query words and names that one file contains, before they are weighted.
 struct FileHits<'a> {
     words: BTreeMap<usize, WordHit>,
     defines: Vec<&'a str>,
@@ -120,8 +121,8 @@ impl<'a> FileHits<'a> {
         Self { words, defines }
     }
 
-    /// Computes the score. `telling` is the weight of each query word; `size` is the file's size, where 1.0 is the
-    /// mean.
+    /// Computes the file's score. `telling` contains the weight of each query word; `size` is the file's size relative
+    /// to the mean size of all files.
     fn score(self, telling: &[f64], file: &IndexedFile, size: f64) -> FileMatch<'a> {
         let worth = |(word, hit): (&usize, &WordHit)| {
             let in_text = bm25::normalize_for_length(hit.text, size, LENGTH);
@@ -144,7 +145,7 @@ impl<'a> FileHits<'a> {
     }
 }
 
-/// Returns whether the file is source code, including languages without a grammar here.
+/// Returns whether the file is source code. This includes languages for which we have no grammar.
 fn is_source(file: &IndexedFile) -> bool {
     let ending = file_name(&file.path).rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
     match file.language {
@@ -153,11 +154,13 @@ fn is_source(file: &IndexedFile) -> bool {
     }
 }
 
-/// Endings of files that are not code, among files of unknown language. A file without an ending is not code either.
+/// Extensions of files that are not code, for files of unknown language. A file without an extension is not treated as
+/// code either.
 const NO_CODE: &str =
     "adoc csv diff htm html jsonl log org out patch pot po properties rst svg tex tsv txt xml";
 
-/// Calls `found` for each query word in a text's names, with the word's position in the query.
+/// Calls `found` for each occurrence of a query word in the names of a text. The argument is the position of the word
+/// in the query.
 pub(in crate::codebase) fn for_each_query_word(
     text: &str,
     query: &RankingQuery,
@@ -172,7 +175,7 @@ pub(in crate::codebase) fn for_each_query_word(
     }
 }
 
-/// Returns all items including nested ones, outer before inner.
+/// Returns all items including nested items. An outer item comes before its inner items.
 fn all_items(items: &[CodeItem]) -> Vec<&CodeItem> {
     let mut all: Vec<&CodeItem> = Vec::new();
     let mut rest: Vec<&CodeItem> = items.iter().rev().collect();

@@ -1,9 +1,10 @@
 //! Ranks the files of a repository by relevance to a text and a list of files.
 //!
-//! The base score is BM25 over the words of each file's path, definitions, text, and past commit messages. Files that
-//! define a name from the text score higher; a test and the file it tests raise each other's score. The ranking uses
-//! neither a model nor an embedding, so the same commit and request give the same order. The weights are round numbers,
-//! chosen on the commits in `benches/recall/older.txt` and checked on those in `commits.txt` in the same folder.
+//! The base score is BM25 over the words of each file's path, definitions, text and past commit messages. Files that
+//! define a name from the text score higher. A test and the file that it tests raise each other's score. The ranking
+//! uses neither a model nor an embedding, so the same commit and request give the same order. The weights are round
+//! numbers; they were chosen on the commits in `benches/recall/older.txt` and checked on those in `commits.txt` in the
+//! same folder.
 
 mod matching;
 mod query;
@@ -16,34 +17,35 @@ pub(super) use self::{matching::for_each_query_word, query::RankingQuery, test_p
 use super::Index;
 use crate::limits;
 
-/// Text and files to rank a repository by.
+/// The text and the files by which to rank the files of a repository.
 #[derive(Debug, Clone, Copy)]
 pub struct RankingRequest<'a> {
-    /// An issue (title first) or a design.
+    /// Text of an issue (title first) or of a design.
     pub text: &'a str,
-    /// Files to change, if known.
+    /// Paths of the files to change, if they are known.
     pub files: &'a [String],
 }
 
-/// A relevant file with the query words that it contains.
+/// A relevant file, and the query words that match it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedFile {
     pub path: String,
-    /// Score, comparable only within one ranking. The file that matches the words best scores 1 before bonuses.
+    /// Score, which is comparable only within one ranking. Before bonuses are added, the file that matches the words
+    /// best scores 1.
     pub score: f64,
-    /// Words of the text that the file or its past commits contain, most significant first.
+    /// Words of the text that occur in the file or in the subjects of its past commits, most significant first.
     pub words: Vec<String>,
 }
 
-/// Maximum words reported per file. More words would explain little and use tokens.
+/// Maximum number of words reported per file. More words would explain little and would cost tokens.
 const WORDS: usize = 5;
 
-/// Bonus for the only file that defines a name from the text.
+/// Bonus for a file that defines a name from the text, if it is the only file to define that name.
 const DEFINES: f64 = 0.4;
 const MOST_DEFINES: f64 = 1.0;
-/// Bonus for a file the request lists.
+/// Bonus for a file that the request lists.
 const REQUESTED: f64 = 2.0;
-/// Share of a test's score that is added to the file it tests.
+/// Share of a test's score that is added to the score of the file that it tests.
 const TESTED: f64 = 0.35;
 const TEST: f64 = 0.3;
 
@@ -75,7 +77,8 @@ pub fn rank_files(index: &Index, request: &RankingRequest<'_>) -> Vec<RankedFile
     offers.collect()
 }
 
-/// Adds the definition bonus. The more files define a name, the smaller is the bonus for each.
+/// Adds the definition bonus to each file that defines names from the text. The more files define a name, the smaller
+/// the bonus for each of them.
 fn boost_definitions(scores: &mut [f64], found: &[FileMatch<'_>]) {
     let mut defining = BTreeMap::<&str, u32>::new();
     for name in found.iter().flat_map(|found| &found.defines) {
@@ -87,8 +90,8 @@ fn boost_definitions(scores: &mut [f64], found: &[FileMatch<'_>]) {
     }
 }
 
-/// Raises the scores of files by those of their tests, and the scores of tests by those of the files they test. If a
-/// file has several tests, only the best one is used.
+/// Raises the score of each tested file by a share of its test's score, and the score of each test by a share of the
+/// tested file's score. If a file has several tests, only the test with the highest score counts.
 fn boost_tests(scores: &mut [f64], tests: &[(usize, usize)]) {
     let before = scores.to_vec();
     for (test, tested) in tests {

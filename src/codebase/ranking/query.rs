@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::words;
 use crate::limits;
 
-/// Maximum code names of a query.
+/// Maximum number of code names in a query.
 const SIMILAR_NAMES: usize = 200;
 
 #[derive(Debug, Default)]
 pub(in crate::codebase) struct RankingQuery {
-    /// Sorted words with their weights; the words' rarity is not included yet.
+    /// Words with their weights, sorted by word. The weights do not include the rarity of the words yet.
     pub(in crate::codebase) words: Vec<(String, f64)>,
     /// Words written like code, such as `FooBar`, `foo_bar` and `foo()`, and all words in backticks.
     pub(super) names: BTreeSet<String>,
@@ -49,8 +49,8 @@ impl RankingQuery {
     }
 }
 
-/// Removes URLs, because their words describe web pages, not the repository. Keeps the path in a GitHub file link:
-/// `https://github.com/OWNER/NAME/blob/COMMIT/PATH`.
+/// Removes URLs, because the words in a URL describe a web page and not the repository. Keeps the file path in a GitHub
+/// link of the form `https://github.com/OWNER/NAME/blob/COMMIT/PATH`.
 fn strip_urls(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -66,7 +66,8 @@ fn strip_urls(text: &str) -> String {
     kept + rest
 }
 
-/// Returns the weight of each word. Repetition raises it logarithmically, and a word of the title gets a bonus of 2.
+/// Returns the words with their weights. Repeated occurrences raise a weight logarithmically, and a word in the title
+/// adds 2.
 fn weigh_words(title: &str, body: &str) -> Vec<(String, f64)> {
     let mut weights: BTreeMap<String, f64> = BTreeMap::new();
     for (word, count) in words::count_words(&words::count_names(body)) {

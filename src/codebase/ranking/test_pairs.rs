@@ -1,4 +1,4 @@
-//! Pairs tests with the files they test, by name.
+//! Pairs test files with the files that they test, by file name.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -7,13 +7,14 @@ use crate::codebase::{
     tree::{file_name, folder_of, stem},
 };
 
-/// Maximum folders of a path that are compared, from its end.
+/// Maximum number of folders of a path that are compared. The folders nearest to the file are used.
 const PATH_PARTS: usize = 12;
 
-/// Maximum files with the tested name that are compared for each test. The largest repositories have fewer.
+/// Maximum number of candidate files compared for each test, all with the name that the test's own name implies. Even
+/// the largest repositories have fewer files with the same name.
 const TESTED_CANDIDATES: usize = 256;
 
-/// Returns whether a path is a test or a test helper, by the naming conventions of any language.
+/// Returns whether a path is a test or a test helper by the naming conventions of any language.
 pub(in crate::codebase) fn is_test(path: &str) -> bool {
     let name = file_name(path);
     let mut folders = path[..path.len() - name.len()].split('/');
@@ -28,7 +29,8 @@ pub(in crate::codebase) fn is_test(path: &str) -> bool {
 const FOLDERS: &[&str] =
     &["e2e", "fixtures", "spec", "specs", "test", "testdata", "testfixtures", "testing", "tests"];
 
-/// Returns the name of the tested file: `tree` for `tree_test.go`, `test_tree.py` and `tree.spec.ts`.
+/// Returns the name of the file that a test file tests, for example `tree` for `tree_test.go`, `test_tree.py` and
+/// `tree.spec.ts`.
 fn tested_name(name: &str) -> Option<&str> {
     let whole = stem(name);
     let ending = &name[whole.len()..];
@@ -44,8 +46,8 @@ fn tested_name(name: &str) -> Option<&str> {
 const SUFFIXES: &[&str] =
     &["_test", "_tests", "_spec", "_unittest", "-test", ".test", "Tests", "Test", "Spec", "IT"];
 
-/// Returns pairs of test and tested file, as positions in the index. If several files have the tested name, the one
-/// that shares most folder names with the test wins, then the one nearest to the root.
+/// Returns pairs of a test and the file that it tests, as positions in the index. If several files have the tested
+/// name, the file that shares most folder names with the test wins; on a tie, the file nearest to the root.
 pub(super) fn pair_tests(index: &Index) -> Vec<(usize, usize)> {
     let files = index.files();
     let mut by_stem: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -74,8 +76,8 @@ pub(super) fn pair_tests(index: &Index) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Counts the folder names that both paths contain, at any depth, because mirrored trees differ only near the root.
-/// Adds one if both are in the same folder.
+/// Returns the number of folder names that occur in both paths, at any depth, because mirrored trees differ only near
+/// the root. The number is one higher if both files are in the same folder.
 fn shared_folders(a: &str, b: &str) -> usize {
     let (a, b) = (folder_of(a), folder_of(b));
     let same = usize::from(a == b);

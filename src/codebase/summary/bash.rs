@@ -41,14 +41,14 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, _around: &NodeContext) 
     }
 }
 
-/// Returns whether a variable is a script setting by convention: its name is uppercase.
+/// Returns whether a variable is a script setting by convention, which means that its name is uppercase.
 fn is_constant(name: &str) -> bool {
     name.len() > 1
         && name.starts_with(|c: char| c.is_ascii_uppercase())
         && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// Classifies `export A=1 B=2`, `readonly A=1` and `declare -r A=1`.
+/// Classifies declarations such as `export A=1 B=2`, `readonly A=1` and `declare -r A=1`.
 fn declaration<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let text = source.node_text(node);
     let lasting = ["export", "readonly", "declare", "typeset"].iter().any(|word| text.starts_with(word));
@@ -74,7 +74,7 @@ fn classify_assignments<'t>(
     if found.names.is_empty() { NodeClass::Closed } else { found.into() }
 }
 
-/// Classifies `source file`, `. file`, `alias name=…` and the `@test` of Bats.
+/// Classifies the commands `source file`, `. file` and `alias name=…`, and `@test` of the Bats test framework.
 fn command<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let mut cursor = node.walk();
     let argument = node.children_by_field_name("argument", &mut cursor).next();

@@ -1,29 +1,29 @@
-//! Blanks function bodies before parsing, because they are most of a text and summaries do not need them.
+//! Blanks function bodies before parsing, because bodies make up most of a text and summaries do not need them.
 //!
-//! Bodies are found by layout. A body runs from the end of a function's head to the first line that is not indented
-//! deeper than the head. The blanked text has the same length, so byte positions match the source. Bodies with another
-//! layout are not blanked. If other code is mistaken for a body, the blanked text does not parse, and the original text
-//! is parsed instead.
+//! Bodies are found by layout: a body runs from the end of a function's head to the first line that is not indented
+//! deeper than the head. The blanked text has the same length as the original, so byte positions remain valid. Bodies
+//! with a different layout are not blanked. If other code is mistaken for a body, the blanked text does not parse, and
+//! the original text is parsed instead.
 
 use std::ops::Range;
 
 use crate::codebase::Language;
 
-/// Syntax that opens a function in a language.
+/// Syntax by which the head of a function is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FunctionSyntax {
     Unknown,
-    /// A keyword starts the head and a brace ends it: `fn name(…) {`.
+    /// The head contains a keyword and ends with a brace: `fn name(…) {`.
     Word(&'static str),
-    /// The head has brackets and no type keyword, and a brace ends it.
+    /// The head contains parentheses and no keyword such as `class`, and ends with a brace.
     Brackets,
-    /// `def name(…):`
+    /// The head has the form `def name(…):`.
     Python,
-    /// `def name`, up to `end`.
+    /// The head starts with `def name`, and the body ends at `end`.
     Ruby,
 }
 
-/// Keywords that open a container of declarations, not a function.
+/// Keywords that introduce a container of declarations instead of a function.
 const HOLDERS: &[&str] = &[
     "class",
     "enum",
@@ -40,10 +40,10 @@ const HOLDERS: &[&str] = &[
     "union",
 ];
 
-/// Maximum lines of a function head.
+/// Maximum number of lines of a function head.
 const HEAD_LINES: usize = 40;
 
-/// Returns the text with bodies blanked, except bodies that contain one of the `keep` words.
+/// Returns the text with all function bodies blanked, except bodies that contain one of the words in `keep`.
 pub(super) fn blank_bodies(language: Language, heads: FunctionSyntax, keep: &[&str], text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for FunctionBody { range, statement } in find_bodies(language, heads, text) {
@@ -62,15 +62,15 @@ pub(super) fn blank(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| !matches!(byte, b'\n' | b'\r' | b'\t')).for_each(|byte| *byte = b' ');
 }
 
-/// Range of a function's body.
+/// The byte range of a function's body.
 struct FunctionBody {
     range: Range<usize>,
-    /// Byte where a blanked Python body gets a statement, so that it stays valid. It is in the body's last line, so
-    /// that the function keeps its end.
+    /// Position of the byte that becomes a statement in a blanked Python body, so that the body remains valid. The byte
+    /// is in the body's last line, so that the function still ends at the same line.
     statement: Option<usize>,
 }
 
-/// A line: start offset, indentation, and text without surrounding blanks.
+/// A line, given by its start offset, its indentation, and its text without surrounding blanks.
 struct CodeLine<'t> {
     start: usize,
     deep: usize,
@@ -78,7 +78,7 @@ struct CodeLine<'t> {
 }
 
 impl CodeLine<'_> {
-    /// Byte range of the text without surrounding blanks.
+    /// Returns the byte range of the line's text without surrounding blanks.
     fn range(&self) -> Range<usize> {
         let start = self.start + self.deep;
         start..start + self.bare.len()
@@ -139,7 +139,7 @@ fn may_begin_function(heads: FunctionSyntax, line: &str) -> bool {
     }
 }
 
-/// Whether the text is a complete function head.
+/// Whether the text `head` is a complete function head.
 fn ends_function_head(language: Language, heads: FunctionSyntax, head: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     match heads {
@@ -180,7 +180,7 @@ fn are_brackets_closed(head: &str) -> bool {
     head.matches(['(', '[']).count() == head.matches([')', ']']).count()
 }
 
-/// Returns the body after a head that ends in line `last`, and the line after the body.
+/// Returns the body after a head that ends in line `last`, and the number of the line after the body.
 fn find_body(
     heads: FunctionSyntax,
     lines: &[CodeLine<'_>],

@@ -1,4 +1,4 @@
-//! Grammar of C, with functions that C++ uses too.
+//! Grammar of C, including functions that the grammar of C++ also uses.
 
 use tree_sitter::Node;
 
@@ -59,7 +59,7 @@ pub(super) fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &Nod
     }
 }
 
-/// Returns the item for a struct, union, class or enum with a body; `None` if it has no name.
+/// Returns the item for a struct, union, class or enum that has a body; `None` if it has no name.
 fn holder<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -79,7 +79,8 @@ fn holder<'t>(
     Some(found)
 }
 
-/// Classifies a declaration, which may also define a type: `typedef struct a { … } b;`, `struct { … } field;`.
+/// Classifies a declaration. The declaration may also define a type, as in `typedef struct a { … } b;` or `struct { … }
+/// field;`.
 fn classify_declaration<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -128,7 +129,7 @@ fn is_in_type(around: &NodeContext) -> bool {
     matches!(around.parent_kind(), Some(CodeItemKind::Type | CodeItemKind::Interface))
 }
 
-/// Returns `Method` inside a class or if the name is qualified, otherwise `Function`.
+/// Returns `Method` for a function inside a type or with a qualified name, otherwise `Function`.
 fn function_kind(node: Node<'_>, around: &NodeContext) -> CodeItemKind {
     let qualified = declarators(node)
         .first()
@@ -137,7 +138,7 @@ fn function_kind(node: Node<'_>, around: &NodeContext) -> CodeItemKind {
     if is_in_type(around) || qualified { CodeItemKind::Method } else { CodeItemKind::Function }
 }
 
-/// Returns whether a declaration outside of types is `static`, which makes it private to its file.
+/// Returns whether a declaration outside of types is `static`. A `static` declaration is private to its file.
 fn is_static(source: &SourceText<'_>, node: Node<'_>, around: &NodeContext) -> bool {
     let mut specifiers = children_of_kind(node, "storage_class_specifier").into_iter();
     !is_in_type(around) && specifiers.any(|specifier| source.node_text(specifier) == "static")
@@ -148,14 +149,14 @@ fn declarators(node: Node<'_>) -> Vec<Node<'_>> {
     node.children_by_field_name("declarator", &mut cursor).collect()
 }
 
-/// Returns the declared names, each with whether it is a function.
+/// Returns the names that a declaration declares, each with whether it is a function.
 fn declared_names(source: &SourceText<'_>, node: Node<'_>) -> Vec<(bool, String)> {
     let named = declarators(node).into_iter().filter_map(innermost_declarator);
     named.map(|(function, name)| (function, base_name(source, name))).collect()
 }
 
-/// Returns the innermost node of a declarator and whether it declares a function. `(*f(int))[3]` does; `(*f)(int)` does
-/// not.
+/// Returns the innermost node of a declarator, and whether the declarator declares a function. `(*f(int))[3]` declares
+/// a function; `(*f)(int)` does not.
 fn innermost_declarator(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
     let mut function = false;
     for _ in 0..limits::SUMMARY_NESTING {
@@ -181,7 +182,7 @@ fn innermost_declarator(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
     None
 }
 
-/// Returns a name without its scope and template arguments: `b` for `a::b<int>`.
+/// Returns a name without its scope and template arguments, for example `b` for `a::b<int>`.
 fn base_name(source: &SourceText<'_>, mut node: Node<'_>) -> String {
     for _ in 0..limits::SUMMARY_NESTING {
         match node.kind() {
@@ -201,7 +202,7 @@ fn base_name(source: &SourceText<'_>, mut node: Node<'_>) -> String {
     source.node_text(node).to_owned()
 }
 
-/// Returns whether a name is a keyword, which happens if the text has syntax errors.
+/// Returns whether a name is a keyword. Keywords occur as names if the text has syntax errors.
 fn is_keyword(name: &str) -> bool {
     const WORDS: &[&str] = &[
         "if", "else", "for", "while", "do", "switch", "case", "return", "sizeof", "goto", "default", "catch",
@@ -210,7 +211,8 @@ fn is_keyword(name: &str) -> bool {
     WORDS.contains(&name)
 }
 
-/// Classifies `#define NAME value`. A long value is left out of the signature, and header guards are skipped.
+/// Classifies a macro definition `#define NAME value`. A long value is left out of the signature. Header guards are
+/// ignored.
 fn macro_definition<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let name = source.field_text(node, "name");
     let value = node.child_by_field_name("value");
@@ -228,7 +230,7 @@ fn is_guard(source: &SourceText<'_>, node: Node<'_>, name: &str) -> bool {
     looks && node.parent().is_some_and(|parent| source.field_text(parent, "name") == name)
 }
 
-/// Reads `#include <a.h>` and `#include "a.h"`.
+/// Reads include directives such as `#include <a.h>` and `#include "a.h"`.
 fn include<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let module = source.field_text(node, "path").trim_matches(['<', '>', '"']);
     let import = source.import(node, module, Vec::new());

@@ -32,7 +32,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Classifies the declaration inside a template; its signature starts with `template`.
+/// Classifies the declaration inside a template. The signature of the declaration starts with `template`.
 fn template<'t>(source: &SourceText<'t>, mut node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     for _ in 0..limits::SUMMARY_NESTING {
         let mut cursor = node.walk();

@@ -68,8 +68,8 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Returns whether an item is public. Without a modifier, members of a class or struct are private; members of
-/// interfaces and enums, and types, are public.
+/// Returns whether an item is public. Without a modifier, members of classes and structs are private; types, and
+/// members of interfaces and enums, are public.
 fn is_public<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> bool {
     let has_modifier = |words: &[&str]| {
         children_of_kind(node, "modifier")
@@ -84,8 +84,8 @@ fn is_public<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) 
     around.public && (open || has_modifier(&["public", "protected", "internal"]))
 }
 
-/// Returns the end of a property's signature; `None` for the end of the node. Accessors without bodies are part of it:
-/// `{ get; private set; }`.
+/// Returns the end of a property's signature; `None` if the signature ends with the node. Accessors without bodies,
+/// such as `{ get; private set; }`, are part of the signature.
 fn accessors_end<'t>(source: &SourceText<'t>, node: Node<'t>) -> Option<usize> {
     let value = node.child_by_field_name("value");
     let Some(accessors) = node.child_by_field_name("accessors") else {
@@ -118,7 +118,7 @@ fn fields<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> 
     source.variables(node, kind, declarators).with_public(is_public(source, node, around)).into()
 }
 
-/// Reads `using A.B;`, `using static A.B;` and `using Name = A.B;`.
+/// Reads directives such as `using A.B;`, `using static A.B;` and `using Name = A.B;`.
 fn import<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let alias = node.child_by_field_name("name");
     let mut cursor = node.walk();

@@ -4,16 +4,16 @@ use tree_sitter::Node;
 
 use super::source::SourceText;
 
-/// Maximum bytes of a first sentence; the rest is cut.
+/// Maximum length of a first sentence in bytes. A longer sentence is truncated.
 const DOC_BYTES: usize = 200;
 
-/// Returns the first sentence of some comments, given top to bottom.
+/// Returns the first sentence of the given comments, which are ordered from top to bottom.
 pub(super) fn doc_from_comments<'t>(comments: impl IntoIterator<Item = &'t str>) -> Option<String> {
     first_sentence(comments.into_iter().flat_map(comment_lines))
 }
 
-/// Returns the first sentence of the file's documentation, from its first comments. Skips license comments, tool
-/// directives, and comments directly above an item.
+/// Returns the first sentence of the file's documentation, taken from the comments at the start of the file. Skips
+/// license comments, tool directives, and comments directly above an item.
 pub(super) fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     let mut cursor = root.walk();
     let mut group: Vec<Node<'t>> = Vec::new();
@@ -78,12 +78,12 @@ pub(super) fn is_tool_directive(comment: &str) -> bool {
         || text.is_some_and(|text| WORDS.iter().any(|word| text.trim_start().starts_with(word)))
 }
 
-/// Returns the first sentence of a docstring whose quotes are already removed.
+/// Returns the first sentence of a docstring. The caller must have removed the quotes.
 pub(super) fn doc_from_text(text: &str) -> Option<String> {
     first_sentence(text.lines())
 }
 
-/// Returns the lines of a comment without comment markers.
+/// Returns the lines of a comment without their comment markers.
 fn comment_lines(comment: &str) -> impl Iterator<Item = &str> {
     let comment = comment.trim();
     let inner = comment.strip_prefix("/*").map(|rest| rest.strip_suffix("*/").unwrap_or(rest));
@@ -98,8 +98,8 @@ fn comment_lines(comment: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the first sentence of the first paragraph, at most [`DOC_BYTES`]. It ends at a full stop followed by a space
-/// and no lowercase letter, or at a tag.
+/// Returns the first sentence of the first paragraph, cut to [`DOC_BYTES`]. The sentence ends at a tag, or at a
+/// punctuation mark such as a full stop unless the next word starts with a lowercase letter.
 fn first_sentence<'t>(lines: impl Iterator<Item = &'t str>) -> Option<String> {
     let mut sentence = String::new();
     for line in lines {
@@ -135,7 +135,7 @@ fn first_sentence<'t>(lines: impl Iterator<Item = &'t str>) -> Option<String> {
     (!sentence.is_empty()).then_some(sentence)
 }
 
-/// Strips a leading `@file` tag.
+/// Removes a `@file` tag from the start of the line.
 fn without_file_tag(line: &str) -> &str {
     let tags = ["@fileoverview", "@file", "@packageDocumentation"];
     tags.iter().find_map(|tag| line.strip_prefix(tag)).map_or(line, str::trim_start)

@@ -79,7 +79,7 @@ fn export<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     classify_value(source, node, ItemDefinition::new(CodeItemKind::Constant, "default"), Some(value))
 }
 
-/// Classifies a declaration, which may be inside another node, such as an export.
+/// Classifies a declaration. The declaration may be inside another node, such as an export.
 fn classify_declaration<'t>(source: &SourceText<'t>, node: Node<'t>, exported: bool) -> NodeClass<'t> {
     let body = node.child_by_field_name("body");
     let name = match source.field_text(node, "name") {
@@ -138,7 +138,7 @@ fn declarator<'t>(source: &SourceText<'t>, node: Node<'t>, exported: bool) -> No
     classify_value(source, node, found, node.child_by_field_name("value"))
 }
 
-/// Returns the names a declarator binds.
+/// Returns the names that a declarator binds.
 fn bound_names(source: &SourceText<'_>, declarator: Node<'_>) -> Vec<String> {
     let Some(name) = declarator.child_by_field_name("name") else { return Vec::new() };
     if name.kind() == "identifier" {
@@ -152,7 +152,7 @@ fn bound_names(source: &SourceText<'_>, declarator: Node<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Classifies a variable by its value: a function, a class, or a constant.
+/// Classifies a variable by its value: a function, a class, or otherwise a constant or field.
 fn classify_value<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -177,7 +177,7 @@ fn classify_value<'t>(
     }
 }
 
-/// Classifies `exports.name = …`, `module.exports = …` and `Type.prototype.name = function …`.
+/// Classifies assignments of the form `exports.name = …`, `module.exports = …` and `Type.prototype.name = function …`.
 fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let (Some(left), Some(right)) = (node.child_by_field_name("left"), node.child_by_field_name("right"))
     else {

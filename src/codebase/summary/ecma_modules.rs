@@ -1,4 +1,4 @@
-//! Imports and exports of JavaScript and TypeScript.
+//! Reads imports and exports of JavaScript and TypeScript.
 
 use tree_sitter::Node;
 
@@ -7,7 +7,7 @@ use super::{
     source::{SourceText, child_of_kind},
 };
 
-/// Reads `import … from`, `export … from`, `import "…"` and `import x = require("…")`.
+/// Reads statements of the form `import … from`, `export … from`, `import "…"` and `import x = require("…")`.
 pub(super) fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let require = child_of_kind(node, &["import_require_clause"]);
     let from = require.unwrap_or(node).child_by_field_name("source");
@@ -48,7 +48,7 @@ fn specifier_names(source: &SourceText<'_>, list: Node<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Reads `const x = require("…")`, `const { a, b } = require("…")` and `const x = require("…").a`.
+/// Reads declarations such as `const x = require("…")`, `const { a, b } = require("…")` and `const x = require("…").a`.
 pub(super) fn require_imports<'t>(
     source: &SourceText<'t>,
     node: Node<'t>,
@@ -79,8 +79,8 @@ pub(super) fn require_imports<'t>(
     vec![source.import(node, unquote(source.node_text(module)), names)]
 }
 
-/// Returns the names exported by `module.exports = { a, b: c }` or `module.exports = a`. Returns `None` if the value
-/// has other parts.
+/// Returns the names that `module.exports = { a, b: c }` or `module.exports = a` exports. Returns `None` if the
+/// assigned value contains anything but plain names.
 pub(super) fn exported_names(source: &SourceText<'_>, value: Node<'_>) -> Option<Vec<String>> {
     match value.kind() {
         "identifier" => Some(vec![source.node_text(value).to_owned()]),
@@ -102,7 +102,7 @@ pub(super) fn exported_names(source: &SourceText<'_>, value: Node<'_>) -> Option
     }
 }
 
-/// Strips the quotes of a string or name.
+/// Removes the quotes around a string or name.
 pub(super) fn unquote(text: &str) -> &str {
     text.trim_matches(['"', '\'', '`'])
 }

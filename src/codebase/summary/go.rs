@@ -40,7 +40,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, _around: &NodeContext) 
     }
 }
 
-/// Classifies a `const`, `var` or `type` spec, grouped or alone.
+/// Classifies a single `const`, `var` or `type` spec, whether it stands alone or in a group.
 fn spec<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let mut found = declared_names(
         source,
@@ -82,7 +82,7 @@ fn field<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     if found.names.is_empty() { embedded_field(source.field_text(node, "type")) } else { found.into() }
 }
 
-/// Classifies an embedded type, which is named by the last part of its path.
+/// Classifies an embedded type. Its name is the last part of the type's path.
 fn embedded_field<'t>(text: &str) -> NodeClass<'t> {
     let plain = text.split('[').next().unwrap_or_default();
     let name = plain.rsplit('.').next().unwrap_or_default().trim();
@@ -96,7 +96,7 @@ fn is_public(name: &str) -> bool {
     name.starts_with(char::is_uppercase)
 }
 
-/// Returns the imports; a block has one per line.
+/// Returns the imports of a statement. An import block has one import per line.
 fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let import = |spec: Node<'t>, whole: Node<'t>| {
         let names = if source.field_text(spec, "name") == "." { vec!["*".into()] } else { Vec::new() };

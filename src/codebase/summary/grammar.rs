@@ -1,11 +1,11 @@
 //! Describes a language to the tree walk, which is the same for all languages.
 //!
 //! **To add a language**: write a file with a `pub(super) static GRAMMAR: Grammar` (and no other public item), and list
-//! it in [`grammar_for`]. Its core is `classify`: it receives every named node that may be an item and returns the
-//! node's [`NodeClass`]. The walk passes the nodes at the top of the file, inside nodes classified as
-//! [`NodeClass::Through`], and inside an item's container ([`ItemDefinition::within`]). It passes no nodes inside
-//! functions, except the kinds listed in `imports`. `go.rs` is the shortest example. Add a sample text to `FIXTURES` in
-//! `tests`; the tests then check the language.
+//! the grammar in [`grammar_for`]. The core of a grammar is `classify`: this function receives every named node that
+//! may be an item, and returns the node's [`NodeClass`]. The walk passes to `classify` the nodes at the top of the
+//! file, inside nodes classified as [`NodeClass::Through`], and inside an item's container
+//! ([`ItemDefinition::within`]). Nodes inside functions are passed only if `imports` lists their kind. `go.rs` is the
+//! shortest example. Add a sample text to `FIXTURES` in `tests`; the tests then check the language.
 
 use tree_sitter::{Language as Parsed, Node, Range};
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::codebase::Language;
 
-/// Returns the grammar of a language; `None` for languages that get only an outline.
+/// Returns the grammar of a language; `None` for languages whose files get only an outline.
 pub(super) fn grammar_for(language: Language) -> Option<&'static Grammar> {
     match language {
         Language::Bash => Some(&bash::GRAMMAR),
@@ -35,8 +35,8 @@ pub(super) fn grammar_for(language: Language) -> Option<&'static Grammar> {
     }
 }
 
-/// Blanks code on which the grammar is known to fail, keeping the length. Used only if the text does not parse
-/// otherwise.
+/// Blanks code on which the grammar is known to fail, without changing the length of the text. Used only if the text
+/// does not parse otherwise. Returns `None` if no such code is known for the language.
 pub(super) fn blank_unparsable(language: Language, text: &str) -> Option<String> {
     match language {
         Language::C | Language::Cpp => Some(preprocessor::blank_preprocessor(text)),
@@ -45,15 +45,16 @@ pub(super) fn blank_unparsable(language: Language, text: &str) -> Option<String>
     }
 }
 
-/// Rules for reading one language.
+/// Rules for reading source texts in one language.
 pub(super) struct Grammar {
     pub parser: fn() -> Parsed,
     pub classify: NodeClassifier,
-    /// Function syntax, used to blank bodies before parsing.
+    /// Syntax of function heads, used to blank function bodies before parsing.
     pub heads: FunctionSyntax,
-    /// Kinds of import nodes, which are also read inside functions.
+    /// Kinds of import nodes. Nodes of these kinds are also read inside functions.
     pub imports: &'static [&'static str],
-    /// Words to search for before reading imports: every import statement contains at least one.
+    /// Words of which every import statement contains at least one. Imports are read only from texts that contain such
+    /// a word.
     pub import_words: &'static [&'static str],
     /// Returns whether a comment directly above an item documents it.
     pub is_doc: fn(&str) -> bool,
@@ -62,7 +63,7 @@ pub(super) struct Grammar {
 }
 
 impl Grammar {
-    /// Creates a grammar that ignores imports inside functions and accepts any comment above an item as its
+    /// Creates a grammar that ignores imports inside functions and accepts any comment directly above an item as
     /// documentation.
     pub(super) const fn new(parser: fn() -> Parsed, heads: FunctionSyntax, classify: NodeClassifier) -> Self {
         Self {
@@ -81,13 +82,15 @@ pub(super) type NodeClassifier = for<'t> fn(&SourceText<'t>, Node<'t>, &NodeCont
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NodeContext<'w> {
-    /// Kind and name of the enclosing item, if any.
+    /// Kind and name of the enclosing item; `None` at the top of a file.
     pub parent: Option<(CodeItemKind, &'w str)>,
-    /// Whether the enclosing item is public; true at the top of a file.
+    /// Whether the enclosing item is public. True at the top of a file.
     pub public: bool,
-    /// Whether the current section of the enclosing item is public (`private:` starts a private one).
+    /// Whether the current section of the enclosing item is public. For example, `private:` starts a section that is
+    /// not.
     pub section: bool,
-    /// First byte of the attributes directly before the node; without attributes, the node's first byte.
+    /// Position of the first byte of the attributes directly before the node. Without attributes, the position of the
+    /// node's first byte.
     pub start: usize,
 }
 
@@ -96,7 +99,7 @@ impl NodeContext<'_> {
         self.parent.map(|(kind, _)| kind)
     }
 
-    /// Returns `Method` inside a type, otherwise `Function`.
+    /// Returns `Method` if the enclosing item is a type, otherwise `Function`.
     pub(super) fn function_kind(&self) -> CodeItemKind {
         match self.parent_kind() {
             Some(
@@ -108,51 +111,53 @@ impl NodeContext<'_> {
 }
 
 pub(super) enum NodeClass<'t> {
-    /// Not an item, but its children may be items. Examples: the file, a declaration list, `#ifdef`, `try:`.
+    /// The node is not an item, but its children may be items. Examples are the file, a declaration list, `#ifdef` and
+    /// `try:`.
     Through,
-    /// A comment, which may document the next item.
+    /// The node is a comment, which may document the next item.
     Comment,
-    /// An attribute or decorator that precedes its item as a sibling.
+    /// The node is an attribute or decorator that precedes its item as a sibling.
     Attribute,
     Item(ItemDefinition<'t>),
-    /// Imports of one statement, one entry per imported module.
+    /// The node is an import statement. Contains one entry per imported module.
     Imports(Vec<Import>),
-    /// A section marker such as `private:`. Sets whether the following members of the enclosing item are public.
+    /// The node is a section marker such as `private:`. Says whether the following members of the enclosing item are
+    /// public.
     Section(bool),
-    /// Makes earlier members of the enclosing item with these names private.
+    /// The node makes earlier members of the enclosing item private. Contains the names of these members.
     Hides(Vec<String>),
-    /// Makes these top-level names public.
+    /// The node makes top-level items public. Contains the names of these items.
     Exports(Vec<String>),
-    /// Text that the grammar does not parse, such as a macro's body. If it parses without errors as a file, its items
-    /// are added to the enclosing item.
+    /// The node contains text that the grammar does not parse, such as a macro's body. If this text parses without
+    /// errors as a file, its items are added to the enclosing item.
     Text(Range),
-    /// Not an item, and contains none. Its content is searched for imports only.
+    /// The node is not an item and contains no items. Its content is searched only for imports.
     Closed,
 }
 
 pub(super) struct ItemDefinition<'t> {
     pub kind: CodeItemKind,
-    /// Names, usually one. `var a, b int` gives two items with the same signature.
+    /// Names of the item, usually one. For example, `var a, b int` gives two items with the same signature.
     pub names: Vec<String>,
     pub public: bool,
-    /// Returns whether a name is public; replaces `public` if set.
+    /// Function that returns whether a name is public. If set, it is used instead of `public`.
     pub public_by_name: Option<fn(&str) -> bool>,
-    /// End of the signature; `None` if it ends with the node.
+    /// End of the signature; `None` if the signature ends with the node.
     pub until: Option<usize>,
-    /// Node whose children may be child items: the item's node or a node inside it.
+    /// Node whose children may be child items: the item's own node, or a node inside it.
     pub within: Option<Node<'t>>,
-    /// Documentation found elsewhere than in a comment above the item.
+    /// Documentation that is not in a comment above the item.
     pub doc: Option<String>,
-    /// Whether members before the first section marker are public.
+    /// Whether the members before the first section marker are public.
     pub section: bool,
     pub tail: Option<TrailingItems<'t>>,
 }
 
-/// Items defined after the body of another item: `} name;`.
+/// Items that are defined after the body of another item, as in `} name;`.
 pub(super) struct TrailingItems<'t> {
     pub kind: CodeItemKind,
     pub names: Vec<String>,
-    /// Start of the signature, which runs to the end of the whole node.
+    /// Node at which the signature starts. The signature runs to the end of the whole declaration.
     pub from: Node<'t>,
 }
 
@@ -176,24 +181,25 @@ impl<'t> ItemDefinition<'t> {
         self
     }
 
-    /// Creates several items with one signature. `public` decides by name which of them are public.
+    /// Creates several items with the same signature. `public` returns for each name whether the item is public.
     pub(super) fn with_names(kind: CodeItemKind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
         Self { names, public_by_name: Some(public), ..Self::new(kind, "") }
     }
 
-    /// Ends the signature before `body`, unless it is `None`.
+    /// Ends the signature before `body`; does nothing if `body` is `None`.
     pub(super) fn ending_before(mut self, body: Option<Node<'t>>) -> Self {
         self.until = body.map(|body| body.start_byte()).or(self.until);
         self
     }
 
-    /// Ends the signature at `byte`, unless it is `None`.
+    /// Ends the signature at position `byte`; does nothing if `byte` is `None`.
     pub(super) fn ending_at(mut self, byte: Option<usize>) -> Self {
         self.until = byte.or(self.until);
         self
     }
 
-    /// Sets `body` as the node with the children and ends the signature before it, unless it is `None`.
+    /// Sets `body` as the node that contains the children, and ends the signature before `body`. If `body` is `None`,
+    /// the item has no children and the signature is unchanged.
     pub(super) fn with_body(mut self, body: Option<Node<'t>>) -> Self {
         self.within = body;
         self.ending_before(body)

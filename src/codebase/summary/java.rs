@@ -14,7 +14,7 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     ..Grammar::new(|| tree_sitter_java::LANGUAGE.into(), FunctionSyntax::Brackets, classify)
 };
 
-/// Blanks annotations directly before `...`, which the grammar does not support.
+/// Blanks annotations directly before `...`, because the grammar does not support annotations there.
 pub(super) fn blank_annotations(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for (dots, _) in text.match_indices("...") {
@@ -67,7 +67,8 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Reads an import: `import static a.B.c;` imports `c` from `a.B`, `import a.b.*;` everything from `a.b`.
+/// Reads an import statement. `import static a.B.c;` imports `c` from `a.B`; `import a.b.*;` imports everything from
+/// `a.b`.
 fn import<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let path =
         child_of_kind(node, &["scoped_identifier", "identifier"]).map_or("", |path| source.node_text(path));

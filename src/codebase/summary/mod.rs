@@ -1,8 +1,8 @@
 //! Summaries of source files, read from their syntax trees: definitions and imports.
 //!
-//! Pure and exact: each printed signature occurs verbatim in the source at the printed line. If a file has syntax
-//! errors, the summary has the parts that parse and is marked partial. No input can cause a panic or exceed its parse
-//! budget, and the same text gives the same summary unless parsing timed out.
+//! The functions are pure and exact: each printed signature occurs verbatim in the source at the printed line. If a
+//! file has syntax errors, the summary contains the parts that parse and is marked as partial. No input can cause a
+//! panic or exceed its parse budget. The same text gives the same summary, unless parsing timed out.
 //!
 //! `grammar.rs` explains how to add a language, `bodies.rs` blanks function bodies before parsing, `walk.rs` walks a
 //! tree, and `rendering.rs` prints a summary.
@@ -43,37 +43,39 @@ pub use self::{
 use super::Language;
 use crate::limits;
 
-/// Constant part of the limit on a summary's bytes. The limit depends on the text's length because a statement is
-/// stored once per imported module, and a declaration once per name. Real files need at most twice their length.
+/// Constant part, in bytes, of the maximum size of a summary. The maximum also grows with the length of the text,
+/// because a statement is stored once per imported module and a declaration once per name. Summaries of real files are
+/// at most twice as long as the file.
 const SUMMARY_KEPT_BYTES: usize = 16_384;
 const SUMMARY_KEPT_TIMES: usize = 4;
 
-/// Structure of one file: its imports and items.
+/// Structure of one file: the imports and items that it contains.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// First sentence of the file's documentation.
     pub doc: Option<String>,
     pub imports: Vec<Import>,
-    /// Items in source order, with nested items as children.
+    /// Top-level items in source order. Nested items are stored as their children.
     pub items: Vec<CodeItem>,
-    /// Whether parts of the file did not parse or exceeded the limits.
+    /// Whether parts of the file did not parse or exceeded the size limits.
     pub partial: bool,
-    /// Whether parsing exceeded its budget and stopped.
+    /// Whether parsing was stopped because it exceeded its budget.
     pub timed_out: bool,
 }
 
 /// One import of a module.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
-    /// First line of the statement, from 1.
+    /// Line number of the statement's first line, counted from 1.
     pub line: u32,
-    /// Whole statement, verbatim. A statement that imports several modules yields several imports with the same text.
+    /// Verbatim text of the whole statement. A statement that imports several modules yields several imports with the
+    /// same text.
     pub text: String,
-    /// Imported module in the language's notation: `crate::codebase`, `..models`, `./util`, `java.util.List`,
-    /// `stdio.h`.
+    /// Imported module in the notation of the language, for example `crate::codebase`, `..models`, `./util`,
+    /// `java.util.List` or `stdio.h`.
     pub module: String,
-    /// Imported names that the statement lists, as the module calls them. `*` means all names; `default` means the
-    /// unnamed export of an ECMAScript module.
+    /// Names that the statement imports, in the spelling of the imported module. `*` means all names; `default` means
+    /// the unnamed export of an ECMAScript module.
     pub names: Vec<String>,
 }
 
@@ -82,24 +84,24 @@ pub struct Import {
 pub struct CodeItem {
     pub kind: CodeItemKind,
     pub name: String,
-    /// Verbatim source from the first attribute, decorator or annotation up to the body. Line n of the signature is
-    /// part of source line `line + n`.
+    /// Verbatim source text from the first attribute, decorator or annotation up to the body. The lines of the
+    /// signature correspond to consecutive source lines starting at `line`.
     pub signature: String,
-    /// Whether the signature was too long, so that only its first lines are kept.
+    /// Whether the signature was too long and was cut to its first lines.
     pub cut: bool,
-    /// First line of the signature, from 1.
+    /// Line number of the signature's first line, counted from 1.
     pub line: u32,
-    /// Last line of the item, from 1.
+    /// Line number of the item's last line, counted from 1.
     pub end: u32,
     /// First sentence of the item's documentation.
     pub doc: Option<String>,
-    /// Whether the item is visible outside its file, as far as the file itself shows.
+    /// Whether the item is visible outside its file, as far as this can be seen in the file itself.
     pub public: bool,
-    /// Nested items: fields, variants, methods, types and functions.
+    /// Nested items, such as fields, variants, methods, types and functions.
     pub children: Vec<CodeItem>,
 }
 
-/// Kind of an item, in terms shared by all languages.
+/// Kind of an item, in terms that are shared by all languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CodeItemKind {
     /// A module, namespace or package.
@@ -115,11 +117,11 @@ pub enum CodeItemKind {
     Method,
     Constant,
     Macro,
-    /// Another name for a type.
+    /// A type alias.
     Alias,
-    /// An addition to a type defined elsewhere: an `impl` block, an extension.
+    /// An addition to a type that is defined elsewhere, such as an `impl` block or an extension.
     Extension,
-    /// A part of a file that is not code: a heading, a settings table, a top-level key.
+    /// A part of a file that is not code, such as a heading, a settings table or a top-level key.
     Section,
 }
 
@@ -129,7 +131,7 @@ impl CodeItem {
     }
 }
 
-/// Reads the structure of a text.
+/// Returns the structure of a text.
 pub fn summarize(language: Language, text: &str) -> Summary {
     let Some(grammar) = grammar::grammar_for(language) else { return outline::read_outline(language, text) };
     let (tree, timed_out) = parse::best_tree(language, grammar, text);
@@ -140,20 +142,20 @@ pub fn summarize(language: Language, text: &str) -> Summary {
     Summary { timed_out, ..summary }
 }
 
-/// Reads the structure of a text and the names it uses: called functions and mentioned types. Names are sorted and
-/// unique.
+/// Returns the structure of a text, and the names that the text uses: called functions and mentioned types. The names
+/// are sorted and unique.
 pub(super) fn summarize_with_uses(language: Language, text: &str) -> (Summary, Vec<String>) {
     let used = if grammar::grammar_for(language).is_some() { uses(language, text) } else { Vec::new() };
     (summarize(language, text), used)
 }
 
-/// Returns the maximum bytes of the summary of a text.
+/// Returns the maximum size, in bytes, of the summary of this text.
 fn kept_bytes_limit(text: &str) -> usize {
     SUMMARY_KEPT_BYTES + SUMMARY_KEPT_TIMES * text.len()
 }
 
-/// Returns names that are called (`name(`), are used as a path (`name::`), or start with a capital. Sorted and unique.
-/// Skips comments and strings, but recognizes only those that one line shows.
+/// Returns the names that are called (`name(`), are used as a path (`name::`), or start with a capital letter. The
+/// names are sorted and unique. Skips comments and strings if they can be recognized from a single line.
 fn uses(language: Language, text: &str) -> Vec<String> {
     let quotes: &[char] = if language == Language::Rust { &['"'] } else { &['"', '\'', '`'] };
     let mut found = HashSet::with_hasher(RandomState::default());

@@ -1,4 +1,5 @@
-//! Reads outlines of files that are not code: Markdown headings, and tables and top-level keys of settings files.
+//! Reads the outlines of files that are not code: Markdown headings, and the tables and top-level keys of settings
+//! files.
 
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
@@ -33,7 +34,7 @@ pub(super) fn read_outline(language: Language, text: &str) -> Summary {
 
 struct OutlineBuilder {
     items: Vec<CodeItem>,
-    /// Items whose end has not been reached, each with its level, innermost last.
+    /// Items whose end has not been reached yet, each with its level. The innermost item is last.
     open: Vec<(usize, CodeItem)>,
     found: usize,
     room: usize,
@@ -41,7 +42,7 @@ struct OutlineBuilder {
 }
 
 impl OutlineBuilder {
-    /// Adds an item whose signature is `piece`, a part of line `row` (from 0).
+    /// Adds an item. Its signature is `piece`, which is a part of line `row`, counted from 0.
     fn add(&mut self, level: usize, name: &str, piece: &str, row: usize) {
         let (name, signature) = (name.trim(), piece.trim());
         if name.is_empty() || signature.len() > limits::SIGNATURE_BYTES {
@@ -60,7 +61,7 @@ impl OutlineBuilder {
         self.open.push((level, item));
     }
 
-    /// Ends all open items of this level or deeper before line `row`, and moves each into its parent.
+    /// Ends all open items of this level or a deeper level before line `row`. Each ended item is moved into its parent.
     fn close(&mut self, level: usize, row: usize) {
         while let Some((_, mut done)) = self.open.pop_if(|(open, _)| *open >= level) {
             done.end = done.line.max(u32::try_from(row).unwrap_or(u32::MAX));
@@ -82,8 +83,8 @@ fn add_headings(text: &str, outline: &mut OutlineBuilder) {
     }
 }
 
-/// Adds an item for each `key: value`, `key = value` and `[table]` line that is indented by `margin`. Skips keys inside
-/// a table.
+/// Adds an item for each `key: value`, `key = value` and `[table]` line whose indentation is exactly `margin`. Skips
+/// keys inside a table.
 fn add_keys(text: &str, sign: char, margin: usize, outline: &mut OutlineBuilder) {
     let mut in_table = false;
     for (row, line) in text.lines().enumerate() {
@@ -113,7 +114,7 @@ fn add_keys(text: &str, sign: char, margin: usize, outline: &mut OutlineBuilder)
     }
 }
 
-/// Returns the number of spaces and tabs that a line starts with.
+/// Returns the number of spaces and tabs at the start of a line.
 fn indentation(line: &str) -> usize {
     let line = line.trim_start_matches('\u{feff}');
     line.len() - line.trim_start_matches([' ', '\t']).len()

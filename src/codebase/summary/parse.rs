@@ -1,4 +1,4 @@
-//! Parses a text into a syntax tree within limits on work and CPU time.
+//! Parses a text into a syntax tree, with limits on the parser's work and CPU time.
 
 use std::{borrow::Cow, cell::RefCell, ops::ControlFlow, time::Duration};
 
@@ -11,23 +11,24 @@ use super::{
 };
 use crate::{codebase::Language, limits};
 
-/// Constant part of the limit on progress reports before parsing stops; the parser reports once per hundred operations.
-/// The whole limit is twice what the slowest real file needs.
+/// Constant part of the maximum number of progress reports before parsing is stopped. The parser reports once per
+/// hundred operations. The whole maximum is twice the number that the slowest real file needs.
 const PARSE_REPORTS: usize = 1_000;
 const PARSE_BYTES_PER_REPORT: usize = 16;
 
-/// Maximum nested brackets. With more brackets each parse step takes longer.
+/// Maximum number of nested brackets. The number is limited because every additional open bracket makes each parse step
+/// slower.
 const PARSE_OPEN: usize = 1_000;
 
-/// Maximum CPU time for parsing one file, far above what any real file needs.
+/// Maximum CPU time for parsing one file. The limit is far above the time that any real file needs.
 const PARSE_TIME: Duration = Duration::from_secs(1);
 const PARSE_REPORTS_PER_LOOK: usize = 8;
 
-/// Bytes passed to the parser per read.
+/// Maximum number of bytes passed to the parser per read.
 const PARSE_CHUNK: usize = 1_024;
 const PARSE_BYTES_PER_READ: usize = 16;
 
-/// Minimum length of a blank run that the parser skips.
+/// Minimum number of consecutive blank bytes that are not passed to the parser.
 const PARSE_BLANKS: usize = 64;
 const PARSE_PARTS: usize = 1_000;
 
@@ -36,15 +37,15 @@ thread_local! {
         RefCell::new(ThreadParser { parser: Parser::new(), until: Duration::ZERO, given_up: false });
 }
 
-/// Parser of one thread, with the end of the current file's time budget.
+/// Parser of one thread, with the limits for the current file.
 struct ThreadParser {
     parser: Parser,
-    /// CPU time of this thread at which the current file's budget ends.
+    /// CPU time of this thread at which the time budget of the current file ends.
     until: Duration,
     given_up: bool,
 }
 
-/// Starts the parse budget of a file. All parses up to the next call share it.
+/// Starts the parse budget of a file. All parses until the next call of this function share the budget.
 pub(super) fn begin_file(grammar: &Grammar, text: &str) {
     THREAD_PARSER.with_borrow_mut(|state| {
         state.until = computed() + PARSE_TIME;
@@ -52,7 +53,7 @@ pub(super) fn begin_file(grammar: &Grammar, text: &str) {
     });
 }
 
-/// Returns whether the text seems to have more than `PARSE_OPEN` nested brackets.
+/// Returns whether the text probably has more than `PARSE_OPEN` nested brackets.
 fn is_deep(grammar: &Grammar, text: &str) -> bool {
     // Without braces or semicolons, a `<` cannot be told from a comparison, so it does not count.
     let has_angles = matches!(grammar.heads, FunctionSyntax::Brackets | FunctionSyntax::Word(_));
@@ -74,12 +75,13 @@ fn is_deep(grammar: &Grammar, text: &str) -> bool {
 
 pub(super) struct ParsedText<'t> {
     pub tree: Tree,
-    /// Text that the parser read. Function bodies and unparsable code may be blanked in it.
+    /// Text that the parser read. In this text, function bodies and unparsable code may be blanked.
     pub seen: Cow<'t, str>,
 }
 
-/// Returns the first tree without errors or else the tree with the fewest errors, and whether the parse budget was
-/// exceeded. Tries three texts: without function bodies, without code that the grammar fails on, and the original.
+/// Returns a syntax tree of the text, and whether the parse budget was exceeded. The tree is the first one without
+/// errors, or else the one with the fewest errors. Three texts are tried: one without function bodies, one also without
+/// code on which the grammar fails, and the original.
 pub(super) fn best_tree<'t>(
     language: Language,
     grammar: &Grammar,
@@ -112,7 +114,8 @@ pub(super) fn best_tree<'t>(
     (best.map(|(_, parsed)| parsed), THREAD_PARSER.with_borrow(|state| state.given_up))
 }
 
-/// Returns the parts of a text between long blank runs. The lexer would read each blank by itself.
+/// Returns the parts of a text between long sequences of blank lines. These sequences are skipped because the lexer
+/// would read every blank separately.
 fn non_blank_ranges(text: &str) -> Vec<Range> {
     let (mut parts, mut blank) = (Vec::new(), None);
     let range = |start: (usize, usize), end: (usize, usize)| Range {
@@ -138,7 +141,7 @@ fn non_blank_ranges(text: &str) -> Vec<Range> {
     parts
 }
 
-/// Returns the number of bytes and of places that did not parse.
+/// Returns the number of bytes that did not parse, and the number of places at which parsing failed.
 fn count_errors(tree: &Tree) -> (usize, usize) {
     let (mut bytes, mut places) = (0, 0);
     let mut cursor = tree.walk();
@@ -160,12 +163,13 @@ fn count_errors(tree: &Tree) -> (usize, usize) {
 
 /// Parses ranges of a text; an empty `parts` means the whole text. Returns `None` if parsing exceeds a limit.
 ///
-/// The parser reports after every hundred operations. It is stopped when there are more reports than the text's length
-/// can explain. A scanner that repeatedly looks ahead to the end of a line does not report, so reads are limited too.
-/// These limits give the same result on every machine.
+/// The parser reports progress after every hundred operations. It is stopped if it reports more often than the length
+/// of the text can explain. A scanner that repeatedly looks ahead to the end of a line does not report, so the number
+/// of reads is limited too. These limits give the same result on every machine.
 ///
-/// In hostile texts, however, one operation can take time proportional to the nesting depth, even without brackets. So
-/// this thread's CPU time is limited as well; other load on the machine does not affect it.
+/// In hostile texts, however, a single operation can take time proportional to the nesting depth, even without
+/// brackets. The CPU time of this thread is therefore limited as well. Other load on the machine does not affect this
+/// limit.
 pub(super) fn parse_ranges(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tree> {
     THREAD_PARSER.with_borrow_mut(|state| {
         if state.given_up {

@@ -70,7 +70,7 @@ fn properties<'t>(source: &SourceText<'t>, node: Node<'t>) -> ItemDefinition<'t>
         .ending_before(child_of_kind(node, &["property_hook_list"]))
 }
 
-/// Classifies `define('NAME', …)`.
+/// Classifies calls of the form `define('NAME', …)`.
 fn classify_define<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let arguments = node.child_by_field_name("arguments");
     let (true, Some(arguments)) =
@@ -87,7 +87,8 @@ fn classify_define<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t>
         .into()
 }
 
-/// Reads `require __DIR__.'/a.php'`. The module is the path if the path is one string literal.
+/// Reads a statement such as `require __DIR__.'/a.php'`. If the path is a single string literal, that path becomes the
+/// module.
 fn require_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let Some(path) = node.named_child(0) else { return Vec::new() };
     let text = source.node_text(path);
@@ -99,7 +100,7 @@ fn require_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     vec![source.import(node, &module, Vec::new())]
 }
 
-/// Reads a `use` statement and expands its braces.
+/// Reads a `use` statement. A group in braces is expanded to one import per name.
 fn use_imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     if source.node_text(node).len() > limits::IMPORT_BYTES {
         return Vec::new();

@@ -1,12 +1,12 @@
 //! Blanks C and C++ macros and preprocessor branches, so that the remaining text parses.
 //!
-//! The grammar reads a text that is not preprocessed. To it `FMT_API void f()` is not valid C, and neither is an
-//! `extern "C" {` whose end is in another branch. Macros are not expanded; a macro is recognized by its uppercase name
-//! and its position. The result is used only if it parses with fewer errors.
+//! The grammar reads a text that has not been preprocessed. For the grammar, `FMT_API void f()` is invalid, and so is
+//! an `extern "C" {` whose closing brace is in another branch. Macros are not expanded; a macro is recognized by its
+//! uppercase name and its position. The result is used only if it parses with fewer errors than the original text.
 
 use super::bodies::blank;
 
-/// Blanks macros and branches that prevent parsing.
+/// Returns the text with the macros and branches blanked that prevent it from parsing.
 pub(super) fn blank_preprocessor(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     blank_branches(text, &mut bytes);
@@ -17,8 +17,8 @@ pub(super) fn blank_preprocessor(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// State of one open `#if` group: start of the current branch, whether it is the first branch, bracket depth at the
-/// `#if`, and brackets that the first branch leaves open.
+/// State of one open `#if` group: the start of the current branch, whether this is the first branch, the bracket depth
+/// at the `#if`, and the number of brackets that the first branch leaves open.
 struct ConditionalGroup {
     start: usize,
     first: bool,
@@ -26,7 +26,8 @@ struct ConditionalGroup {
     opened: i64,
 }
 
-/// Blanks `#if` groups whose branches leave brackets open: the directives and all branches except the first.
+/// Blanks parts of `#if` groups whose first branch leaves brackets open. Only the code of the first branch remains; the
+/// directives and all other branches are blanked.
 fn blank_branches(text: &str, bytes: &mut [u8]) {
     let (mut open, mut depth, mut at) = (Vec::<ConditionalGroup>::new(), 0_i64, 0);
     for line in text.split_inclusive('\n') {
@@ -67,8 +68,8 @@ fn blank_branches(text: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Blanks macros at places where the grammar expects no name. Also blanks brace lists that are default values of
-/// parameters.
+/// Blanks macros at positions where the grammar does not expect a name. Also blanks lists in braces that are default
+/// values of parameters.
 fn blank_macros(text: &str, bytes: &mut [u8]) {
     let (mut at, mut directive) = (0, false);
     for line in text.split_inclusive('\n') {
@@ -108,12 +109,12 @@ fn is_macro(name: &str) -> bool {
     capitals && name.len() >= 3 && name.starts_with(|c: char| c.is_ascii_uppercase())
 }
 
-/// Words that are not function names even if a bracket follows.
+/// Words that are not function names even if a parenthesis follows them.
 const TYPES: &[&str] =
     &["bool", "char", "double", "float", "int", "long", "short", "unsigned", "void", "operator"];
 
-/// Returns the end of a macro including its arguments. Returns `None` if it may be a name, judged by the text around
-/// it.
+/// Returns the position after a macro and its arguments. Returns `None` if the surrounding text shows that the supposed
+/// macro may be an ordinary name.
 fn misplaced_macro_end(text: &str, start: usize, name_end: usize) -> Option<usize> {
     let mut end = name_end;
     if text[end..].starts_with('(') {

@@ -73,7 +73,7 @@ fn class_kind(bases: &str) -> CodeItemKind {
     }
 }
 
-/// Classifies an assignment as a module variable, a class field, or an enum variant.
+/// Classifies an assignment as a module variable, a field of a class, or a variant of an enum.
 fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let Some(left) = node.child_by_field_name("left") else { return NodeClass::Closed };
     let mut cursor = left.walk();
@@ -97,12 +97,12 @@ fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext)
     ItemDefinition::with_names(kind, names, is_public).ending_at(end).into()
 }
 
-/// Returns whether a name is public: it has no leading underscore, or is a `__dunder__` name.
+/// Returns whether a name is public. A name is public if it has no leading underscore or is a `__dunder__` name.
 fn is_public(name: &str) -> bool {
     !name.starts_with('_') || (name.starts_with("__") && name.ends_with("__"))
 }
 
-/// Returns the first sentence of a body's docstring.
+/// Returns the first sentence of the docstring in a body.
 fn docstring<'t>(source: &SourceText<'t>, body: Option<Node<'t>>) -> Option<String> {
     let body = body?;
     let mut cursor = body.walk();

@@ -1,4 +1,4 @@
-//! Renders a summary as text for a model.
+//! Renders a summary as text that is shown to a model.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -7,17 +7,18 @@ use super::{CodeItem, CodeItemKind, Summary};
 /// Level of detail of a rendered summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Names of items visible outside the file. If the file has no visible items, names of all items.
+    /// Names of the items that are visible outside the file. If the file has no such items, the names of all its items.
     Names,
-    /// Imports, and signatures of the items visible outside the file.
+    /// Imports, and the signatures of the items that are visible outside the file. If the file has no such items, the
+    /// signatures of all its items.
     Public,
-    /// Imports, and signatures of all items with their documentation.
+    /// Imports, and the signatures and documentation of all items.
     All,
 }
 
 impl Summary {
-    /// Renders imports, then items in source order, each with its line numbers. Signatures are verbatim; children are
-    /// indented below their parent.
+    /// Renders the imports, followed by the items in source order, each with its line numbers. Signatures are verbatim.
+    /// Children are indented below their parent.
     pub fn render(&self, detail: Detail) -> String {
         let mut page = String::new();
         if detail != Detail::Names {
@@ -39,7 +40,8 @@ impl Summary {
     }
 }
 
-/// Writes items with their children. The recursion is bounded, because summaries limit the nesting.
+/// Writes items with their children. The depth of the recursion is bounded, because summaries limit the nesting of
+/// items.
 fn write_items(page: &mut String, items: &[CodeItem], detail: Detail, all: bool, depth: usize) {
     let mut before: Option<&CodeItem> = None;
     for item in items.iter().filter(|item| all || is_shown(item)) {
@@ -68,12 +70,12 @@ fn write_items(page: &mut String, items: &[CodeItem], detail: Detail, all: bool,
     }
 }
 
-/// Whether an item is public, or an extension with a public child.
+/// Whether an item is public, or is an extension with a public child.
 fn is_shown(item: &CodeItem) -> bool {
     item.public || (item.kind == CodeItemKind::Extension && item.children.iter().any(|child| child.public))
 }
 
-/// Writes a text behind its line number. The text is indented by `depth`; lines after the first also keep their
+/// Writes a text after its line number. The text is indented by `depth`. The lines after the first keep their
 /// indentation relative to each other.
 fn write_lines(page: &mut String, place: &str, depth: usize, text: &str) {
     let blank = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();

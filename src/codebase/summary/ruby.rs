@@ -40,7 +40,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Classifies a class or module. Its children, and comments above the first child, are between its first line and
+/// Classifies a class or module. The children, and any comments above the first child, are between the first line and
 /// `end`.
 fn holder<'t>(
     source: &SourceText<'t>,
@@ -69,7 +69,7 @@ fn method_kind(around: &NodeContext) -> CodeItemKind {
     if around.parent.is_some() { CodeItemKind::Method } else { CodeItemKind::Function }
 }
 
-/// Classifies `NAME = …` and `Name = Struct.new(…) do`.
+/// Classifies assignments of the form `NAME = …` and `Name = Struct.new(…) do`.
 fn constant<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let Some(name) = node.child_by_field_name("left").filter(|left| left.kind() == "constant") else {
         return NodeClass::Closed;
@@ -90,7 +90,7 @@ fn constant<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
         .into()
 }
 
-/// Classifies a visibility keyword, such as `private`, on its own line.
+/// Classifies a visibility keyword, such as `private`, that stands on its own line.
 fn section<'t>(word: &str) -> NodeClass<'t> {
     match word {
         "private" | "protected" => NodeClass::Section(false),
@@ -152,7 +152,7 @@ fn symbols<'t>(source: &SourceText<'t>, arguments: Option<Node<'t>>) -> Vec<Stri
     symbols.map(|node| symbol(source.node_text(node)).to_owned()).collect()
 }
 
-/// Strips the colon or quotes of a symbol or string.
+/// Removes the colon or the quotes from a symbol or string.
 fn symbol(text: &str) -> &str {
     text.trim_start_matches(':').trim_matches(['"', '\''])
 }

@@ -78,7 +78,7 @@ fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -
     }
 }
 
-/// Keywords of items; every item contains at least one.
+/// Keywords by which items are recognized. Every item contains at least one of them.
 const ITEMS: &[&str] = &[
     "const",
     "enum",
@@ -94,7 +94,7 @@ const ITEMS: &[&str] = &[
     "use",
 ];
 
-/// Returns the range inside the braces of a macro call, if the text there may contain items.
+/// Returns the range inside the braces of a macro call if the text in that range may contain items; otherwise `None`.
 fn macro_item_range(source: &SourceText<'_>, node: Node<'_>) -> Option<Range> {
     let tokens = child_of_kind(node, &["token_tree"]).filter(|_| node.kind() == "macro_invocation")?;
     let first = tokens.child(0).filter(|first| first.kind() == "{")?;
@@ -110,7 +110,7 @@ fn macro_item_range(source: &SourceText<'_>, node: Node<'_>) -> Option<Range> {
     })
 }
 
-/// Returns the name of a type without path, parameters and references.
+/// Returns the name of a type without its path, parameters and references.
 fn base_name<'t>(source: &SourceText<'t>, mut node: Node<'t>) -> &'t str {
     for _ in 0..limits::SUMMARY_NESTING {
         let inner = node.child_by_field_name("type").or_else(|| node.child_by_field_name("name"));
@@ -132,7 +132,7 @@ fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     doc::doc_from_comments(comments)
 }
 
-/// Expands the braces of a `use`: one import per module.
+/// Returns the imports of a `use` statement, one per module. Groups in braces are expanded.
 fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     if source.node_text(node).len() > limits::IMPORT_BYTES {
         return Vec::new();

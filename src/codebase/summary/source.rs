@@ -1,4 +1,4 @@
-//! Cuts names, signatures and imports out of a source text.
+//! Extracts names, signatures and imports from a source text.
 
 use tree_sitter::Node;
 
@@ -9,7 +9,7 @@ use crate::limits;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SourceText<'t> {
     pub text: &'t str,
-    /// Text that the parser read, which may have blanked parts.
+    /// Text that the parser read. Parts of it may be blanked.
     pub seen: &'t str,
 }
 
@@ -22,7 +22,8 @@ impl<'t> SourceText<'t> {
         self.text.get(start..end).unwrap_or("")
     }
 
-    /// Returns the start of an item. Includes text before it on the same line that was blanked for the parser.
+    /// Returns the start of an item. If text before the item on the same line was blanked for the parser, the item
+    /// starts at that text.
     pub(super) fn head_start(&self, start: usize) -> usize {
         let before = self.seen.get(..start).unwrap_or("");
         let blank = before.len() - before.trim_end_matches([' ', '\t']).len();
@@ -30,7 +31,7 @@ impl<'t> SourceText<'t> {
         start - gap.trim_start().len()
     }
 
-    /// Returns the source text of a node's field; empty if the node has no such field.
+    /// Returns the source text of a node's field. Returns an empty text if the node has no such field.
     pub(super) fn field_text(&self, node: Node<'_>, field: &str) -> &'t str {
         node.child_by_field_name(field).map_or("", |child| self.node_text(child))
     }
@@ -40,8 +41,8 @@ impl<'t> SourceText<'t> {
         Import { line, text: self.node_text(node).to_owned(), module: module.to_owned(), names }
     }
 
-    /// Returns the end of a constant's signature: before the `=` if the value is long or spans lines. Otherwise returns
-    /// `None`, because the signature ends with the node.
+    /// Returns the end of a constant's signature if its value is long or spans several lines; the signature then ends
+    /// before the `=`. Otherwise returns `None`, which means that the signature ends with the node.
     pub(super) fn value_end(&self, node: Node<'_>, value: Option<Node<'_>>) -> Option<usize> {
         let value = value?;
         let text = self.node_text(value);
@@ -53,7 +54,7 @@ impl<'t> SourceText<'t> {
         Some(node.start_byte() + head.len())
     }
 
-    /// Creates one item definition for a declaration of several variables, from their names and values.
+    /// Creates a single item definition, with several names, for a declaration of several variables.
     pub(super) fn variables(
         &self,
         node: Node<'t>,
@@ -80,8 +81,8 @@ pub(super) fn child_of_kind<'t>(node: Node<'t>, kinds: &[&str]) -> Option<Node<'
     node.children(&mut cursor).find(|child| kinds.contains(&child.kind()))
 }
 
-/// Returns the signature as it is stored, with `\n` line ends, and whether it is complete. A long signature is cut
-/// after a whole line. Returns `None` if the first line is already too long.
+/// Returns the signature in its stored form, with `\n` line ends, and whether the signature is complete. A long
+/// signature is cut after a whole line. Returns `None` if even the first line is too long.
 pub(super) fn signature(text: &str) -> Option<(String, bool)> {
     let text = text.trim_end();
     if text.is_empty() {

@@ -1,5 +1,5 @@
 //! Finds tests that verify nothing: tests without assertions, tests whose assertions are always true, and skipped
-//! tests. They are recognized in the syntax tree by the names that common test libraries use.
+//! tests. Assertions and skipped tests are recognized in the syntax tree by the names that common test libraries use.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -11,21 +11,22 @@ use crate::{
     documents::change::{test_id_has_name, test_name_parts},
 };
 
-/// Maximum nesting of an assertion that is checked. Constant assertions in practice are simpler.
+/// Maximum nesting of an assertion that is checked. Constant assertions in real code are less deeply nested.
 const DEEP: usize = 50;
 const LONG: usize = 500;
 
-/// Tests of a file that verify nothing, and the names its code uses.
+/// The tests of a file that verify nothing, and the names that the file's code uses.
 #[derive(Debug, Default)]
 pub struct TestAudit {
-    /// Tests that verify nothing: name, line from 1, and the reason as the end of a sentence.
+    /// Tests that verify nothing. Each entry contains the test's name, its line number counted from 1, and the reason,
+    /// phrased as the end of a sentence.
     pub hollow: Vec<(String, usize, &'static str)>,
-    /// Names and string literals in the code; comments are excluded.
+    /// Names and string literals in the code. Comments are not included.
     words: BTreeSet<String>,
 }
 
 impl TestAudit {
-    /// Returns whether the code contains this name outside comments.
+    /// Returns whether the code contains this name outside of comments.
     pub fn contains_name(&self, name: &str) -> bool {
         let has =
             |part| self.words.iter().any(|word| test_id_has_name(word.trim_matches(['"', '\'', '`']), part));
@@ -33,8 +34,8 @@ impl TestAudit {
     }
 }
 
-/// Audits the tests of a file. Returns `None` if we do not know the test libraries of the language, or if the text does
-/// not parse.
+/// Audits the tests of a file. Returns `None` if the test libraries of the language are unknown to us, or if the text
+/// does not parse.
 pub fn audit_tests(language: Language, text: &str) -> Option<TestAudit> {
     use Language::{Go, Java, JavaScript, Python, Rust, Tsx, TypeScript};
     if !matches!(language, Go | Java | JavaScript | Python | Rust | Tsx | TypeScript) {
@@ -77,7 +78,7 @@ struct SyntaxScan<'t> {
     language: Language,
     text: &'t str,
     leaves: Vec<SyntaxLeaf<'t>>,
-    /// Byte offsets of assertions.
+    /// Byte offsets at which assertions start.
     asserted: Vec<usize>,
     functions: Vec<FunctionSpan>,
 }
@@ -138,7 +139,8 @@ impl<'t> SyntaxScan<'t> {
         }
     }
 
-    /// Returns whether an assertion mentions a name. If not, its result does not depend on the code under test.
+    /// Returns whether an assertion mentions a name. Without a name, the result of the assertion cannot depend on the
+    /// code under test.
     fn depends_on_code(&self, whole: &Range<usize>) -> bool {
         let leaves = self.leaves_within(whole);
         let called = |at: usize| {
@@ -161,7 +163,7 @@ impl<'t> SyntaxScan<'t> {
         self.asserted.get(first).is_some_and(|at| *at < function.range.end)
     }
 
-    /// Returns whether a test skips itself, for example by `t.Skip(` or `pytest.skip(`.
+    /// Returns whether a test skips itself, for example with `t.Skip(` or `pytest.skip(`.
     fn is_skipped(&self, function: &FunctionSpan) -> bool {
         let calls = |four: &[SyntaxLeaf<'_>]| {
             let [of, dot, name, open] = [0, 1, 2, 3].map(|at| four[at].word);
@@ -188,7 +190,8 @@ impl<'t> SyntaxScan<'t> {
             && (lower.contains("assert") || is_one_of(own, word) || helps())
     }
 
-    /// Returns the node as a function if it is one, or if it is a call that defines a test.
+    /// Returns the function or test that the node defines. The node may be a function, or a call that defines a test.
+    /// Returns `None` for any other node.
     fn function(&self, node: Node<'_>, above: Option<&Node<'_>>, mut from: usize) -> Option<FunctionSpan> {
         use Language::{Go, Java, Python, Rust};
         let text = |range: Range<usize>| &self.text[range];
@@ -258,8 +261,8 @@ fn is_constant(kind: &str) -> bool {
     kinds.split(' ').any(|constant| kind.contains(constant))
 }
 
-/// Returns the range of an assertion that could be constant, such as `assert…`. Returns `None` for `panic`, because it
-/// fails only when it is reached.
+/// Returns the range of an assertion, such as `assert…`, that could be constant. Returns `None` for assertions such as
+/// `panic`, which fail only if they are reached.
 fn assertion_range(word: &str, above: &[Node<'_>]) -> Option<Range<usize>> {
     const PARTS: &str = "assert_statement macro_invocation call call_expression method_invocation attribute member_expression \
                          selector_expression scoped_identifier";

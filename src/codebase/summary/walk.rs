@@ -1,6 +1,6 @@
 //! Walks a syntax tree and collects items and imports.
 //!
-//! The walk does not recurse, because a tree can be as deep as its text is long. Code that reads a summary does
+//! The walk itself does not recurse, because a tree can be as deep as its text is long. Code that reads a summary does
 //! recurse, so the walk limits the nesting of items.
 
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,8 @@ use super::{
 };
 use crate::limits;
 
-/// Maximum nesting of embedded texts that are parsed again; each level costs as much as the first.
+/// Maximum nesting of embedded texts that are parsed again. The nesting is limited because each level can cost as much
+/// as the first.
 const SUMMARY_EMBEDDED: usize = 3;
 
 pub(super) fn read_tree<'s>(grammar: &'s Grammar, source: SourceText<'s>, root: Node<'s>) -> Summary {
@@ -35,21 +36,22 @@ struct TreeWalk<'s, 't> {
     grammar: &'s Grammar,
     source: SourceText<'s>,
     summary: Summary,
-    /// Items whose children are being visited, innermost last.
+    /// Items whose children are being visited. The innermost item is last.
     open: Vec<OpenItem>,
     above: PrecedingNodes<'t>,
     exports: HashSet<String>,
     items: usize,
     room: usize,
-    /// Number of texts that contain this embedded text.
+    /// Number of embedded texts in which the current text is nested; 0 for the file itself.
     embedded: usize,
 }
 
 struct OpenItem {
-    /// The item, followed by copies under its other names. Children are added to the first.
+    /// The item, followed by one copy for each of its other names. Children are attached to the first entry.
     items: Vec<CodeItem>,
     section: bool,
-    /// Names made private, each with the number of children at that point. Children added later stay public.
+    /// Names that were made private, each with the number of children at that time. Children that are added later stay
+    /// public.
     hidden: HashMap<String, usize>,
 }
 
@@ -58,21 +60,21 @@ enum WalkStep<'t> {
     Leave,
 }
 
-/// Children of a node that are visited next.
+/// The children of a node that the walk visits next.
 enum NodeDescent<'t> {
     Nothing,
-    /// Visits children as children of the current item.
+    /// The children of this node are visited as children of the current item.
     Through(Node<'t>),
-    /// Visits children as children of the item that was just opened.
+    /// The children of this node are visited as children of the item that was just opened.
     Item(Node<'t>),
 }
 
-/// Comments and attributes directly before the next item.
+/// Comments and attributes that stand directly before the next item.
 #[derive(Default)]
 struct PrecedingNodes<'t> {
     comments: Vec<Node<'t>>,
     attribute: Option<Node<'t>>,
-    /// Last row of these nodes; without any, the last row of the previous item.
+    /// Last row of these comments and attributes. Without any, the last row of the preceding node.
     row: Option<usize>,
 }
 
@@ -117,7 +119,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    /// Adds the imports of one statement, unless they exceed the limits.
+    /// Adds the imports of one statement. If they exceed the limits, marks the summary as partial instead.
     fn add_imports(&mut self, node: Node<'t>, mut imports: Vec<Import>) {
         for import in imports.iter_mut().filter(|import| import.text.contains('\r')) {
             import.text = import.text.replace("\r\n", "\n");
@@ -133,7 +135,8 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    /// Adds to the summary's size. Returns false, without adding, if the limit would be exceeded.
+    /// Reserves bytes for an addition to the summary. If the size limit would be exceeded, reserves nothing and returns
+    /// false.
     fn reserve_bytes(&mut self, bytes: usize) -> bool {
         let left = self.room.checked_sub(bytes);
         self.room = left.unwrap_or(self.room);
@@ -164,7 +167,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         }
     }
 
-    /// Handles a node that may be an item.
+    /// Handles a node that may be an item. Returns the children to visit next.
     fn visit(&mut self, node: Node<'t>) -> NodeDescent<'t> {
         if !node.is_named() {
             self.above.row = Some(end_row(node));
@@ -214,7 +217,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         NodeDescent::Nothing
     }
 
-    /// Reads items from a range of the text, parsed like a file. Returns false if the range does not parse.
+    /// Reads items from a range of the text, which is parsed like a file. Returns false if the range cannot be parsed.
     fn read_embedded(&mut self, part: Range) -> bool {
         if self.embedded >= SUMMARY_EMBEDDED {
             return false;
@@ -232,7 +235,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         true
     }
 
-    /// Returns the list to which the next item is added.
+    /// Returns the list of children to which the next item is added.
     fn open_children(&mut self) -> &mut Vec<CodeItem> {
         let item = self.open.last_mut().and_then(|frame| frame.items.first_mut());
         item.map_or(&mut self.summary.items, |item| &mut item.children)
@@ -340,7 +343,7 @@ impl<'s: 't, 't> TreeWalk<'s, 't> {
         tail.names.into_iter().filter(|name| !name.is_empty()).map(item).collect()
     }
 
-    /// Returns the documentation in the comments directly above the item.
+    /// Returns the first sentence of the documentation in the comments directly above the item.
     fn preceding_doc(&self, first: Node<'t>) -> Option<String> {
         let last = self.above.comments.last()?;
         // An attribute may be between the comment and the item, or the comment between two attributes.
@@ -385,7 +388,7 @@ fn has_error_before(mut node: Node<'_>, end: usize) -> bool {
     false
 }
 
-/// Row of a node's last character.
+/// Returns the row of a node's last character.
 fn end_row(node: Node<'_>) -> usize {
     let (start, end) = (node.start_position(), node.end_position());
     if end.column == 0 && end.row > start.row { end.row - 1 } else { end.row }

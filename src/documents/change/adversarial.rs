@@ -1,4 +1,5 @@
-//! Tests that a reviewing model writes to make the code fail: the format of its answer, and adding them to the change.
+//! Adversarial tests, which a reviewing model writes to make the code fail. Defines the format of the model's answer
+//! and adds the tests to the change.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::documents::{as_json_object, path_rules, quotable_path, truncate};
 
-/// Maximum adversarial tests per change: people do not read more of them at the gate.
+/// Maximum number of adversarial tests per change. People would not read more of them at the gate.
 pub const MOST_ADVERSARIAL: usize = 5;
 
 const TEXT_BYTES: usize = 8_000;
@@ -23,7 +24,7 @@ const WHY_CHARS: usize = 600;
 pub struct AdversarialTestFile {
     pub path: String,
     pub name: String,
-    /// Requirement of the spec that it tests, such as `REQ-2`.
+    /// Requirement of the spec that the test checks, such as `REQ-2`.
     pub requirement: String,
     /// Suspected fault of the code.
     pub why: String,
@@ -68,8 +69,8 @@ pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
     )
 }
 
-/// Parses the answer; returns `None` if it does not match the schema. Drops tests that are invalid or too many; returns
-/// the number of dropped tests.
+/// Parses the answer and returns its tests with the number of dropped tests. Drops invalid tests and tests beyond the
+/// maximum number. Returns `None` if the answer does not match the schema.
 pub fn parse_answer(answer: &str) -> Option<(Vec<AdversarialTestFile>, usize)> {
     let AdversarialAnswer { tests } = serde_json::from_str(as_json_object(answer)?).ok()?;
     let all = tests.len();
@@ -92,14 +93,14 @@ pub fn parse_answer(answer: &str) -> Option<(Vec<AdversarialTestFile>, usize)> {
     Some((valid, dropped))
 }
 
-/// Returns whether the text can be quoted in our sentences: it has no markup and no line break.
+/// Returns whether the text can be quoted in our sentences, because it contains neither markup nor line breaks.
 fn is_plain(word: &str) -> bool {
     word.trim().chars().all(|c| c.is_alphanumeric() || " _-.,:'/()[]+@=".contains(c))
 }
 
 impl AdversarialTestFile {
-    /// Returns why the file is not a valid test of this change, worded as the end of a sentence. It does not check
-    /// whether the file can be written; the checks of the change do.
+    /// Returns the reason why the file is not a valid test of this change, worded as the end of a sentence. Whether the
+    /// file may be written is not checked here but by the checks of the change.
     pub fn refusal_reason(&self, allowed: &ChangeScope) -> Option<&'static str> {
         let place = |path: &str| {
             let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));

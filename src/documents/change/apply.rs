@@ -8,11 +8,12 @@ use std::{
 use super::{FileChange, FileChangeBody, Kind, ParsedChange, WHOLE_LINES};
 use crate::documents::{DocumentMistake, edits::Edit, quotable_path, truncate};
 
-/// Maximum lines of both texts for a line diff. A diff of larger texts removes all old lines and adds all new ones.
+/// Maximum number of lines of both texts together for a line diff. The diff of larger texts removes all old lines and
+/// adds all new ones.
 pub const MOST_LINES: usize = 20_000;
 
-/// Applies all files of a change, or none. Returns each file with its new text; `None` if it is deleted. `base`
-/// contains the texts of the existing files.
+/// Applies all files of a change, or none of them if an edit does not apply. Returns each file with its new text, which
+/// is `None` if the file is deleted. `base` contains the texts of the existing files.
 ///
 /// # Errors
 ///
@@ -34,7 +35,8 @@ pub fn apply(
     if mistakes.is_empty() { Ok(files) } else { Err(mistakes) }
 }
 
-/// Returns the new text of a file, or `None` if it is deleted. The error lists why the change does not apply.
+/// Returns the new text of a file, or `None` if the file is deleted. The error lists the reasons why the change does
+/// not apply.
 pub(super) fn apply_file(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
     let no = |why: &str| Err(vec![why.to_owned()]);
     match (file.kind, &file.body, base) {
@@ -71,8 +73,8 @@ fn line_end(text: &str) -> &'static str {
     if first.ends_with("\r\n") { "\r\n" } else { "\n" }
 }
 
-/// Applies edits. Each search is matched against the original text, line by line, ignoring line ends. Text outside the
-/// edits stays the same to the byte.
+/// Applies edits. Each search text is matched against the original text, line by line, ignoring line endings. Text
+/// outside the edits stays the same, byte for byte.
 fn apply_edits(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
     let (bom, text) = base.strip_prefix(BOM).map_or(("", base), |text| ("\u{feff}", text));
     let lines: Vec<&str> = text.split_inclusive('\n').collect();

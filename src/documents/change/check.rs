@@ -15,15 +15,15 @@ use crate::{
 
 const MOST_FILES: usize = 200;
 
-/// Maximum bytes of one changed file.
+/// Maximum size of one changed file, in bytes.
 const FILE_BYTES: usize = 1_000_000;
 const ALL_BYTES: usize = 4_000_000;
 
-/// Maximum mistakes reported. A change with more must be rewritten anyway.
+/// Maximum number of mistakes reported per change. A change with more mistakes must be rewritten anyway.
 const MOST_MISTAKES: usize = 100;
 
-/// Checks form, paths, completeness and code blocks. `base` contains the texts of the changed files at the commit of
-/// `tree`.
+/// Checks the form, paths, completeness and code blocks of a change. `base` contains the texts of the changed files at
+/// the commit of `tree`.
 pub fn check(
     text: &str,
     issue: IssueNo,
@@ -50,19 +50,19 @@ pub fn check(
     out
 }
 
-/// Maximum files beyond the scope that people may be asked to allow.
+/// Maximum number of files beyond the scope that people may be asked to allow.
 const MOST_EXTRA_FILES: usize = 5;
 
-/// Returns the files that the change touches beyond its scope and that a person may allow. Each belongs to the drafted
-/// section, is not executed automatically and has a path that people can type. If there are more than
-/// `MOST_EXTRA_FILES`, returns none.
+/// Returns the files that the change touches beyond its scope and that a person may allow. Each file belongs to the
+/// section being drafted, is not executed automatically, and has a path that people can type. If there are more than
+/// `MOST_EXTRA_FILES` such files, the list is empty.
 pub fn files_beyond_scope(change: &ParsedChange, allowed: &ChangeScope, tree: &dyn FileTree) -> Vec<String> {
     let mut wrong = Vec::new();
     check_paths(change, tree, &mut wrong);
     permissible_files(change, allowed, tree, &wrong)
 }
 
-/// Returns the files beyond the scope that a person may allow, without those that have a mistake in `wrong`.
+/// Returns the files beyond the scope that a person may allow, except the files that have a mistake in `wrong`.
 fn permissible_files(
     change: &ParsedChange,
     allowed: &ChangeScope,
@@ -88,7 +88,8 @@ fn permissible_files(
     if found.len() > MOST_EXTRA_FILES { Vec::new() } else { found }
 }
 
-/// Reports files that the change touches but may not touch. Does not report files that it should touch.
+/// Reports files that the change touches but may not touch. Files that the change should touch but does not are not
+/// reported.
 pub(super) fn check_touched_files(
     change: &ParsedChange,
     allowed: &ChangeScope,
@@ -100,7 +101,7 @@ pub(super) fn check_touched_files(
     check_scope(change, allowed, &asked, out);
 }
 
-/// Returns why no change can satisfy the spec, worded as the end of a sentence about the spec.
+/// Returns the reason why no change can satisfy the spec, worded as the end of a sentence about the spec.
 pub fn unbuildable_reason(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String> {
     let change = ParsedChange {
         files: allowed.files.iter().map(|(path, kind)| FileChange::for_path(path, *kind)).collect(),
@@ -245,7 +246,8 @@ fn fold_path(path: &str) -> String {
     path.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfd().collect()
 }
 
-/// Returns why no model may write this path, whatever the spec says. The text is the end of a sentence.
+/// Returns the reason why no model may write this path, even if the spec allows it. The reason is worded as the end of
+/// a sentence.
 fn reserved_reason(path: &str) -> Option<&'static str> {
     let path = fold_path(path);
     if path.rsplit('/').next() == Some("codeowners") {
@@ -257,7 +259,7 @@ fn reserved_reason(path: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns whether the path is a workflow of GitHub Actions. We never commit a workflow; a person must apply it.
+/// Returns whether the path is a GitHub Actions workflow. The bot never commits such a file; a person must commit it.
 pub fn is_workflow(path: &str) -> bool {
     fold_path(path).starts_with(".github/workflows/")
 }

@@ -1,11 +1,12 @@
 //! Results of running a change's tests, as sentences for models and people.
 
-/// Sentences about test runs. Names and paths in them are in backticks, so that GitHub renders no markup from them.
+/// Sentences about test runs. Names and paths in the sentences are in backticks, so that GitHub does not render them as
+/// markup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TestEvidence {
-    /// Sentences by label, such as `Before the change`.
+    /// Results that the runs showed, as sentences with a label such as `Before the change`.
     pub shown: Vec<(&'static str, String)>,
-    /// Sentences about what no run could show.
+    /// Sentences about points that no test run could show.
     pub not_shown: Vec<String>,
     /// Points that a person should check before approving.
     pub review: Vec<String>,
@@ -27,7 +28,7 @@ impl TestEvidence {
         self.labelled_sentences().map(|(label, text)| format!("**{label}:** {text}")).collect()
     }
 
-    /// Returns the labelled sentences and the review points, a line each.
+    /// Returns the labelled sentences and the review points, one per line.
     pub fn all_lines(&self) -> Vec<String> {
         let mut all = self.markdown_lines();
         all.extend(self.review.iter().cloned());

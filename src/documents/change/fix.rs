@@ -9,7 +9,8 @@ use crate::{
     types::IssueNo,
 };
 
-/// Repairs the form of the text. If `locked` contains the locked tests section, it replaces the text's own tests.
+/// Repairs the form of the change's text. If `locked` is given, this locked tests section replaces the text's own tests
+/// section.
 pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
     const OURS: &[RepairFunction] = &[fix_title, lengthen_fences, fix_file_headings];
     // A fence around the whole text goes first, before our repairs.
@@ -22,15 +23,15 @@ pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
     }
 }
 
-/// Returns the text's tests section, which is locked once people have approved it.
+/// Returns the tests section of the text. Once people have approved this section, it is locked.
 pub fn tests_section(text: &str) -> Option<&str> {
     let change = parse(text);
     let (_, range) = change.sections.iter().find(|(part, _)| *part == ChangeSection::Tests)?;
     Some(text[range.clone()].trim_end())
 }
 
-/// Returns the locked text with its tests replaced by those of `text`, or `None` if both have the same tests. Ignores
-/// the test files in `joined` in both texts, because they were added after locking.
+/// Returns the locked text with its tests replaced by the tests of `text`, or `None` if both texts have the same tests.
+/// Test files listed in `joined` are ignored in both texts, because they were added after locking.
 pub fn replaced_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> {
     let files = |text: &str| -> Vec<_> {
         parse(text)
@@ -54,7 +55,7 @@ fn without_files(text: &str, paths: &[&str]) -> String {
     out + &text[from..]
 }
 
-/// Replaces the text's tests section by the locked one and moves it before all other sections.
+/// Replaces the tests section of the text by the locked tests section, and moves it before all other sections.
 fn with_tests(text: &str, locked: &str) -> String {
     let change = parse(text);
     let theirs = change.sections.iter().filter(|(part, _)| *part == ChangeSection::Tests);

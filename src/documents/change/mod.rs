@@ -1,8 +1,8 @@
-//! The change: tests and code of an issue as one text, reviewed and approved as a whole. Each file has a heading and a
-//! fenced block with its full text or with search and replace blocks.
+//! The change: the tests and code for an issue in one text, which is reviewed and approved as a whole. Each file has a
+//! heading and a fenced block, which contains the file's full text or search and replace blocks.
 //!
-//! People approve the text as GitHub renders it, and [`parse()`] decides what is applied. So [`check()`] refuses a text
-//! that a Markdown parser reads differently than [`parse()`].
+//! People approve the text as GitHub renders it, but [`parse()`] decides which edits are applied. Therefore [`check()`]
+//! refuses a text that a Markdown parser and [`parse()`] read differently.
 
 pub mod adversarial;
 mod apply;
@@ -55,13 +55,14 @@ impl ChangeSection {
 /// Files that a change may touch: those of the approved spec, and those that people allowed later.
 #[derive(Debug, Clone)]
 pub struct ChangeScope {
-    /// Section that is being drafted. In [`ChangeSection::Tests`] the text has no code; later it has tests and code.
+    /// Section that is being drafted. While this is [`ChangeSection::Tests`], the change contains no code; later it
+    /// contains tests and code.
     pub part: ChangeSection,
     /// Kind of change allowed for each file.
     pub files: BTreeMap<String, Kind>,
     /// Files that hold tests or support them.
     pub tests: BTreeSet<String>,
-    /// Files that people allowed later. A change may leave them alone.
+    /// Files that people allowed later. A change does not have to touch them.
     pub allowed_later: BTreeSet<String>,
     /// Tests that the spec requires.
     pub rows: Vec<TestMappingRow>,
@@ -83,7 +84,8 @@ impl ChangeScope {
         }
     }
 
-    /// Allows the change to touch these files too. A file that is not in `base` is to be added.
+    /// Adds these files to the files that the change may touch. The change may modify a file that is in `base`, and add
+    /// any other file.
     #[must_use]
     pub fn with_files<'p>(
         mut self,
@@ -100,9 +102,9 @@ impl ChangeScope {
     }
 }
 
-/// Returns whether the path is in a test folder, or a test runner loads it as a test or as settings. Such a file
-/// belongs to the tests even if it contains none: if it could be written with the code, it could make the locked tests
-/// pass.
+/// Returns whether the path is in a test folder, or whether a test runner loads the file as a test or as settings. Such
+/// a file belongs to the tests even if it contains none. Otherwise it could be written together with the code and make
+/// the locked tests pass.
 fn is_test_support(path: &str) -> bool {
     let names = "test tests __tests__ spec fixtures testdata snapshots __snapshots__ conftest.py pytest.ini";
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -165,8 +167,8 @@ pub fn format_rules(part: ChangeSection) -> String {
     )
 }
 
-/// Maximum lines of a file that a change may rewrite as a whole. Longer files need search and replace, because models
-/// lose lines when they rewrite them.
+/// Maximum number of lines of a file that a change may rewrite as a whole. Longer files must be changed with search and
+/// replace blocks, because models lose lines when they rewrite long files.
 const WHOLE_LINES: usize = 150;
 
 /// Returns the paths of the change's files, without duplicates.
@@ -195,17 +197,17 @@ pub fn is_executed(path: &str) -> bool {
         || ENDS.split_whitespace().any(|end| name.ends_with(end))
 }
 
-/// Files with their new texts; `None` if deleted.
+/// Paths of files with their new texts; `None` if the file is deleted.
 pub type FileTexts = Vec<(String, Option<String>)>;
 
-/// Returns the files to write over a commit before a test run; `None` if the file is removed. Workflows are left out,
-/// because we never push them and only test what we push.
+/// Returns the files to write over a commit before a test run; the content is `None` if the file is removed. GitHub
+/// Actions workflows are left out: the bot never pushes them, and it tests only files that it pushes.
 pub fn overlay_files(files: FileTexts) -> Vec<(String, Option<Vec<u8>>)> {
     let pushed = files.into_iter().filter(|(path, _)| !is_workflow(path));
     pushed.map(|(path, text)| (path, text.map(String::into_bytes))).collect()
 }
 
-/// Returns the summary and the files, in at most forty lines.
+/// Returns the change's summary and its files, in at most forty lines.
 pub fn summary(text: &str) -> String {
     const FILES: usize = 8;
     let change = parse(text);
@@ -223,8 +225,8 @@ pub fn summary(text: &str) -> String {
     out.join("\n")
 }
 
-/// Returns whether the place that a reviewer names exists. A place is a section, a file of the change or repository, a
-/// requirement with tests, or a test.
+/// Returns whether the location that a reviewer cites exists. A location is a section, a file of the change or
+/// repository, a requirement with tests, or a test.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = strip_marks(place);
     let file = path_of_place(place);
@@ -234,12 +236,13 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 
-/// Returns the line, from 1, where a place starts; `None` if the text has no such place.
+/// Returns the 1-based number of the line where a location starts; `None` if the text has no such location.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     Some(first_line(text, parse(text).find_place(strip_marks(place))?))
 }
 
-/// Returns whether the text at this place is the same in both versions. Returns false if either lacks the place.
+/// Returns whether the text at this location is the same in both versions. Returns false if either version lacks the
+/// location.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let at = |text| parse(text).find_place(strip_marks(place));
     at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())

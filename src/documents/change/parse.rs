@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{ChangeSection, Kind};
 use crate::documents::{edits::Edit, lld::path_of_place};
 
-/// A parsed change. All ranges point into its text.
+/// A parsed change. All ranges refer to the text that was parsed.
 #[derive(Debug, Default)]
 pub struct ParsedChange {
     /// Issue number in the title.
@@ -25,7 +25,7 @@ pub struct FileChange {
     pub path: String,
     pub kind: Kind,
     pub body: FileChangeBody,
-    /// Requirements that its tests prove, such as `REQ-1`.
+    /// Requirements that the file's tests prove, such as `REQ-1`.
     pub proves: Vec<String>,
     /// Names of tests in the file that already pass before the change, because they guard existing behaviour.
     pub guards: Vec<String>,
@@ -40,11 +40,11 @@ pub struct FileChange {
 /// Content of a file's code block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileChangeBody {
-    /// The file has no block.
+    /// The file has no code block.
     None,
-    /// The full new text.
+    /// The block contains the full new text of the file.
     Whole(String),
-    /// Search and replace edits; each text consists of whole lines.
+    /// The block contains search and replace edits. Each search or replacement text consists of whole lines.
     Edits(Vec<Edit>),
     /// The block is invalid. The reason is worded as the end of a sentence about the block.
     Invalid(&'static str),
@@ -127,7 +127,7 @@ impl ParsedChange {
         self.files.iter().filter(move |file| file.part == part)
     }
 
-    /// Returns the range of a place: a file, a section, the tests of a requirement, or a test.
+    /// Returns the range of a location: a file, a section, the tests of a requirement, or a test.
     pub(super) fn find_place(&self, place: &str) -> Option<Range<usize>> {
         let bare = place.trim_start_matches(['§', '#', ' ']);
         let path = path_of_place(bare);
@@ -188,7 +188,8 @@ pub(super) fn has_word(text: &str, name: &str) -> bool {
             .any(|(at, _)| !text[..at].ends_with(word) && !text[at + name.len()..].starts_with(word))
 }
 
-/// Returns whether a test ID ends with this name. The ID of a parametrised test's case also matches the test's name.
+/// Returns whether a test ID ends with this name. The ID of one case of a parametrised test also matches the name of
+/// the test.
 pub fn test_id_has_name(id: &str, name: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let bare = match id.find('[') {
@@ -256,8 +257,9 @@ pub(super) fn count_backticks(line: &str) -> usize {
     line.len() - line.trim_start_matches('`').len()
 }
 
-/// Returns the line that closes a fence: the first bare fence that is at least as long. A fence of three backticks may
-/// contain others, so for it a later line at the end of the file's part is preferred.
+/// Returns the index of the line that closes a fence: the first bare fence that is at least as long as the opening
+/// fence. A block with a fence of three backticks may contain other fences. For such a block, a later fence at the end
+/// of the file's part is preferred.
 fn closing_fence(lines: &[ChangeLine<'_>], from: usize, length: usize) -> Option<usize> {
     let closes = |at: &usize| {
         let line = lines[*at].text.trim_end();
@@ -336,7 +338,8 @@ enum EditMarker {
     Replace,
 }
 
-/// Parses a marker line: `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`. The number of marks may vary.
+/// Parses a marker line: `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`. The number of `<`, `=` or `>` characters may
+/// vary.
 fn parse_marker(line: &str) -> Option<EditMarker> {
     let line = line.trim_end();
     let known = [

@@ -68,7 +68,7 @@ pub fn make_stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<Stri
     files.into_iter().map(|(path, text)| (path, Some(text))).collect()
 }
 
-/// Returns the text of a Go file. For a new file, returns a package clause.
+/// Returns the text of a Go file. If the file is new, the text is only a package clause.
 fn go_package_text(path: &str, base: &BTreeMap<String, String>) -> String {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let beside =
@@ -120,8 +120,8 @@ fn go_zero_value_stub(signature: &str, name: &str) -> String {
     format!("{head} {results} {{ return }}")
 }
 
-/// Replaces each function declaration by a stub. Removes declarations of functions that `there` defines, and keeps all
-/// other lines.
+/// Replaces each function declaration in `code` by a stub. Removes the declarations of functions that `there` already
+/// defines, and keeps all other lines.
 fn stub_functions(code: &str, there: &str, stub: impl Fn(&str, &str) -> String) -> String {
     let (mut out, mut lines) = (String::new(), code.lines());
     while let Some(line) = lines.next() {

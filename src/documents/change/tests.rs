@@ -69,7 +69,7 @@ fn test_files_and_test_runner_configs_belong_to_the_tests_section() {
 const TESTS: &str = "## Tests\n\n### `tests/read.rs` (Add)\n\nProves: REQ-1\nGuards: `old_one`\n\n```rust\n#[test]\nfn reads_three() {\n    \
      assert_eq!(sample::read(), 3);\n}\n```";
 
-/// A change without mistakes.
+/// Returns a change without mistakes.
 fn sound_change() -> String {
     format!(
         "# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n\n## Code\n\n### `src/lib.rs` (Modify)\n\n```rust\n<<<<<<< SEARCH\n\

@@ -1,7 +1,7 @@
 //! Copy of a change's files, to which the drafter writes before it answers.
 //!
-//! A write must follow the rules of the change; a refusal has the same message as the check's mistake. Written files
-//! are merged into the drafter's answer, which is then checked like any other.
+//! Each write must follow the rules of the change. A refused write returns the same message that the checks would
+//! report. Written files are merged into the drafter's answer, which is then checked like any other answer.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::{documents::FileTree, limits};
 #[derive(Debug, Clone)]
 pub struct Workspace {
     allowed: ChangeScope,
-    /// Texts of the files at the commit.
+    /// Texts of the files at the base commit.
     base: BTreeMap<String, String>,
-    /// Texts after applying the current text of the change, which is the locked tests or the previous draft; `None` if
-    /// the file is deleted.
+    /// Texts of the files after applying the change's current text, which is the locked tests or the previous draft.
+    /// `None` if the file is deleted.
     drafted: BTreeMap<String, Option<String>>,
     /// Previous draft; empty if there was no draft.
     draft: String,
@@ -45,8 +45,8 @@ impl Workspace {
         Self { allowed, base, drafted: made, draft, written: BTreeMap::new() }
     }
 
-    /// Returns the text of a file that differs from the commit. The outer `None` means no difference; the inner `None`
-    /// means the file is removed.
+    /// Returns the text of a file if the file differs from the commit. The outer `None` means that the file is
+    /// unchanged; the inner `None` means that it is removed.
     pub fn file_text(&self, path: &str) -> Option<Option<&str>> {
         let written = self.written.get(path).map(|text| Some(text.as_str()));
         written.or_else(|| self.drafted.get(path).map(Option::as_deref))
@@ -69,7 +69,8 @@ impl Workspace {
         self.written = written;
     }
 
-    /// Writes a file from `block`, which is its full text or search and replace blocks for its current text.
+    /// Writes a file from `block`, which contains the file's full text or search and replace blocks for its current
+    /// text.
     ///
     /// # Errors
     /// Returns the mistakes that the checks would report.
@@ -113,13 +114,14 @@ impl Workspace {
         Err(wrong.into_iter().map(|mistake| mistake.message).collect::<Vec<_>>().join("; "))
     }
 
-    /// Merges the written files into an answer. A heading without a block gets its file's block, and a file without a
-    /// heading gets both. If the answer itself has a block for a file, that block is kept, because it is newer.
+    /// Merges the written files into the drafter's answer. A file heading without a code block gets the block of the
+    /// written file. A written file without a heading gets both. If the answer itself has a block for a file, that
+    /// block is kept, because it is newer.
     pub fn merge_into_answer(&self, answer: &str) -> String {
         self.merge(answer, false)
     }
 
-    /// Merges the written files into the previous draft, replacing its blocks for these files.
+    /// Merges the written files into the previous draft, replacing the draft's blocks for these files.
     pub fn merge_into_draft(&self, draft: &str) -> String {
         self.merge(draft, true)
     }

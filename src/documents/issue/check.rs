@@ -1,4 +1,4 @@
-//! Checks an issue draft and reports all mistakes at once; also applies fixes that need no model.
+//! Checks an issue draft and reports all mistakes at once. Also applies fixes that need no model.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
     types::IssueNo,
 };
 
-/// Returns all mistakes. Heuristic checks return warnings, on which the reviewer decides.
+/// Returns all mistakes in an issue draft. Heuristic checks return warnings; the reviewer decides on these.
 pub fn check(text: &str, labels: &[String], tree: &dyn FileTree) -> Vec<DocumentMistake> {
     let length = text.chars().count();
     if text.trim().is_empty() || length > DOCUMENT_CHARS {
@@ -168,7 +168,7 @@ fn check_files(text: &str, issue: &ParsedIssue, tree: &dyn FileTree, out: &mut V
     }
 }
 
-/// Fixes the form of the text, so that no model is called for it.
+/// Fixes the form of the text in code, so that no model call is needed.
 pub fn fix(text: &str, issue: IssueNo) -> String {
     const OWN: &[RepairFunction] = &[fix_headings, number_criteria];
     apply_repairs(text, issue, FORM.iter().chain(OWN))
@@ -193,7 +193,7 @@ fn fix_headings(text: &str, _: IssueNo) -> Option<String> {
     Some(replace_ranges(text, edits))
 }
 
-/// Turns the criteria into a checklist with IDs in order.
+/// Turns the acceptance criteria into a checklist with consecutive IDs.
 fn number_criteria(text: &str, _: IssueNo) -> Option<String> {
     let issue = parse(text);
     let mut edits = Vec::new();

@@ -20,7 +20,7 @@ struct IssueSection {
     title: &'static str,
     /// Rule for the drafter, used in the prompt.
     rule: &'static str,
-    /// Placeholder in the rule's example. A draft must replace it.
+    /// Placeholder in the rule's example. A draft must replace this placeholder.
     sample: &'static str,
 }
 
@@ -38,7 +38,7 @@ const LABELS: &str = "Labels";
 const IN_SCOPE: &str = "In scope";
 const OUT_OF_SCOPE: &str = "Out of scope";
 
-/// Sections in their order.
+/// All sections of an issue, in the required order.
 const SECTIONS: &[IssueSection] = &[
     issue_section(
         SUMMARY,
@@ -80,10 +80,11 @@ const SECTIONS: &[IssueSection] = &[
     ),
 ];
 
-/// Maximum characters of a title: GitHub and mail clients cut longer ones.
+/// Maximum number of characters of a title. GitHub and mail clients cut off longer titles.
 const TITLE_CHARS: usize = 150;
 
-/// Maximum characters of the document, so that one issue has space for it and for the original text, which is folded.
+/// Maximum number of characters of the document. One GitHub issue then has space for the document and for the original
+/// text, which is folded.
 const DOCUMENT_CHARS: usize = 30_000;
 
 /// Returns the rules of the format, in words, for a prompt. `labels` are the labels from which the drafter may choose.
@@ -109,14 +110,14 @@ pub fn format_rules(labels: &[String]) -> String {
     out
 }
 
-/// Returns the whole issue with its title in bold. It is not shortened, because an issue is short and its approver
+/// Returns the whole issue with its title in bold. The issue is not shortened, because it is short and its approver
 /// reads all of it.
 pub fn summary(text: &str) -> String {
     let issue = parse(text);
     format!("**{}**\n\n{}", issue.title, text[issue.body.clone()].trim())
 }
 
-/// Returns whether the place a reviewer names exists: the title, a section, a criterion or a file.
+/// Returns whether the location that a reviewer cites exists: the title, a section, a criterion or a file.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = strip_marks(place);
     (1..=400).contains(&place.len())
@@ -125,7 +126,8 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
                 && (tree.is_file(place) || tree.is_dir(place.trim_end_matches('/')))))
 }
 
-/// Returns whether the text at this place is the same in both versions. Returns false if either lacks the place.
+/// Returns whether the text at this location is the same in both versions. Returns false if either version lacks the
+/// location.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let at = |text| find_place(&parse(text), strip_marks(place));
     at(before).zip(at(now)).is_some_and(|(then, there)| before[then].trim() == now[there].trim())

@@ -5,14 +5,14 @@ use std::ops::Range;
 use super::{CRITERIA, FILES, LABELS, SECTIONS};
 use crate::documents::markdown::{self, MarkdownOutline};
 
-/// A parsed issue. All ranges point into its text.
+/// A parsed issue. All ranges refer to the text that was parsed.
 #[derive(Debug, Default)]
 pub struct ParsedIssue {
     pub title: String,
     pub heading: Option<Range<usize>>,
     /// Text below the title, without the labels.
     pub body: Range<usize>,
-    /// Sections of the schema that the issue has, each with the range of its body, in text order.
+    /// Sections of the schema that the issue contains, in text order, each with the range of its body.
     pub sections: Vec<(&'static str, Range<usize>)>,
     /// Headings of level 3, each with the range of its body.
     pub parts: Vec<(String, Range<usize>)>,
@@ -23,7 +23,7 @@ pub struct ParsedIssue {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptanceCriterion {
-    /// Criterion ID such as `AC-3`; empty if it has none.
+    /// Criterion ID such as `AC-3`; empty if the criterion has no ID.
     pub id: String,
     pub text: String,
     pub range: Range<usize>,

@@ -1,9 +1,9 @@
 //! The rubric of a good issue, applied to a rough idea. A good issue has a title with a verb, criteria that can be
-//! answered yes or no, and a scope. Its paths exist. It has an example, and something to run or look at that shows the
-//! result.
+//! answered yes or no, and a scope. The paths in the issue exist. The issue has an example, and it names a command to
+//! run or an output to inspect that shows the result.
 //!
-//! The rules are heuristics for English. Each reports only clear cases, because people ignore a check that objects to
-//! good text.
+//! The rules are heuristics for English. Each rule reports only clear cases, because people ignore a check that objects
+//! to good text.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,8 @@ pub struct RubricGap {
     pub part: RubricPart,
     /// Description of the gap, for models and people.
     pub said: String,
-    /// Question for a person, and the default answer. `None` if a model can fill the gap without asking.
+    /// Question for a person, and the answer that applies by default. `None` if a model can fill the gap without
+    /// asking.
     pub question: Option<(String, String)>,
 }
 
@@ -105,8 +106,8 @@ pub fn find_gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> 
     gaps
 }
 
-/// Returns text that reads like acceptance criteria. Prefers list items under a heading for criteria, then all list
-/// items, then sentences with words such as "must".
+/// Returns the pieces of text that read like acceptance criteria. List items under a heading for criteria are
+/// preferred. Without such a heading, all list items are used; without list items, sentences with words such as "must".
 fn find_criteria(body: &str) -> Vec<AcceptanceCriterion> {
     const DEMANDS: &str = "must/should/shall/has to/have to/needs to/never/always";
     const WANTED: &[&str] =
@@ -148,8 +149,8 @@ fn find_criteria(body: &str) -> Vec<AcceptanceCriterion> {
 const LIMITS: &str = "out of scope/not/no/don't/doesn't/without/only/stays/stay/keep/keeps/unchanged/except/\
     non-goal/non-goals/never/nothing/but";
 
-/// Returns the first vague word, such as "fast", which makes a criterion hard to answer yes or no. Returns `None` if
-/// the text is made precise by a number, code or quotation.
+/// Returns the first vague word, such as "fast", that makes it hard to answer a criterion with yes or no. Returns
+/// `None` if a number, code or quotation makes the text precise.
 pub(super) fn find_vague_word(text: &str) -> Option<&'static str> {
     const VAGUE: &str = "fast/faster/quick/quickly/slow/properly/appropriate/appropriately/reasonable/reasonably/\
         user-friendly/intuitive/intuitively/easy/easily/robust/robustly/efficient/efficiently/\
@@ -165,7 +166,7 @@ pub(super) fn has_example(text: &str) -> bool {
     text.contains('`') || text.chars().any(|c| c.is_ascii_digit()) || has_any_word(text, FIXED)
 }
 
-/// Returns whether the text mentions something to run or look at, such as a command or an output.
+/// Returns whether the text names something that a test could run or inspect, such as a command or an output.
 pub(super) fn has_test_signal(text: &str) -> bool {
     const SEEN: &str = "test/tests/tested/run/runs/print/prints/printed/output/outputs/show/shows/return/returns/\
         exit/exits/status/command/see/log/logs/error/message/benchmark";
@@ -213,7 +214,7 @@ fn has_any_word(text: &str, words: &'static str) -> bool {
     words.split('/').any(|word| has_word(text, word))
 }
 
-/// Returns whether the text has this word, ignoring case.
+/// Returns whether the text contains this word, ignoring case.
 fn has_word(text: &str, word: &str) -> bool {
     let text = text.to_lowercase().replace('’', "'");
     let part = |c: char| c.is_alphanumeric() || c == '-';

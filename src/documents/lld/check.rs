@@ -62,7 +62,7 @@ pub(in crate::documents) fn check_readable(text: &str) -> Option<DocumentMistake
 
 const MOST_UNSEEN: usize = 20;
 
-/// Reports text that a model would read and a reader of the rendered document would not see.
+/// Reports text that a model would read but that a reader of the rendered document would not see.
 pub(in crate::documents) fn check_hidden_text(text: &str, out: &mut Vec<DocumentMistake>) {
     let invisible = text.split('\n').enumerate().filter_map(|(index, line)| {
         let c = line.strip_suffix('\r').unwrap_or(line).chars().find(|c| is_hidden_character(*c))?;
@@ -313,8 +313,8 @@ fn check_done_paths(text: &str, lld: &ParsedDesign, tree: &dyn FileTree, out: &m
     }
 }
 
-/// Returns words that look like paths: they contain a slash, and end in a file name with an ending or start with an
-/// existing folder.
+/// Returns words that look like paths. Such a word contains a slash, and either ends in a file name with an extension
+/// or starts with an existing folder.
 pub(in crate::documents) fn find_paths(text: &str, tree: &dyn FileTree) -> Vec<String> {
     let legal = |c: char| c.is_alphanumeric() || "_-./@+".contains(c);
     text.split(|c: char| c.is_whitespace() || "`\"'()[]|,;<>*".contains(c))
@@ -334,8 +334,8 @@ pub(in crate::documents) fn find_paths(text: &str, tree: &dyn FileTree) -> Vec<S
         .collect()
 }
 
-/// Warns if a mitigation names a function that the design does not declare. It is only a warning, because the check can
-/// misread prose.
+/// Warns if a mitigation names a function that the design does not declare. The mistake is only a warning, because the
+/// check can misread prose.
 fn check_mitigation_functions(text: &str, lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let Some(section) = lld.section("11") else { return };
     if lld.functions.is_empty() {
@@ -386,7 +386,7 @@ pub(super) mod tests {
             .collect()
     }
 
-    /// Texts that have broken a parser or a check.
+    /// Returns texts that once broke a parser or a check.
     pub(crate) fn hostile_texts() -> Vec<String> {
         let mut out: Vec<String> = [
             "",

@@ -1,12 +1,12 @@
-//! Checks of the test plan: each requirement needs a scenario that shows it, with a precise pass criterion.
+//! Checks of the test plan: each requirement needs a test scenario with a precise pass criterion.
 
 use std::collections::BTreeSet;
 
 use super::{ParsedDesign, TestScenario, parse};
 use crate::documents::{DocumentMistake, as_identifier, quotable_path};
 
-/// Phrases that are true of any result. A text matches if the words occur in this order with at most two words between
-/// them.
+/// Vague phrases, which any result would satisfy. A text matches a phrase if the words occur in this order, with at
+/// most two other words between consecutive words.
 const VAGUE_PHRASES: &[&[&str]] = &[
     &["verify", "it", "works"],
     &["check", "everything"],
@@ -32,7 +32,7 @@ const MANUAL_PHRASES: &[&[&str]] = &[
     &["manually", "verify"],
 ];
 
-/// Words that suggest a live service in an automatic test.
+/// Words in an automatic test scenario that suggest a live service.
 const LIVE_SERVICE_WORDS: &[&str] = &["network", "database", "live", "external service", "api call"];
 
 /// Returns all mistakes in the test plan. Requirements and scenarios are matched by exact ID.
@@ -61,7 +61,7 @@ pub fn check_coverage(text: &str) -> Vec<DocumentMistake> {
     out
 }
 
-/// Returns the first phrase in the text that is true of any result.
+/// Returns the first vague phrase in the text, which any result would satisfy.
 pub(in crate::documents) fn find_vague_phrase(lower: &str) -> Option<String> {
     VAGUE_PHRASES.iter().find(|phrase| contains_phrase(lower, phrase)).map(|phrase| phrase.join(" "))
 }
@@ -124,8 +124,8 @@ fn check_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out:
     }
 }
 
-/// Returns whether the words of a phrase occur in this order in one sentence, with at most two other words between each
-/// pair.
+/// Returns whether the words of a phrase occur in this order in one sentence, with at most two other words between
+/// consecutive words.
 fn contains_phrase(row: &str, phrase: &[&str]) -> bool {
     let row = row.replace('.', " . ");
     let words: Vec<&str> =

@@ -17,14 +17,14 @@ pub(in crate::documents) type RepairFunction = fn(&str, IssueNo) -> Option<Strin
 pub(in crate::documents) const FORM: &[RepairFunction] =
     &[normalize_line_ends, remove_outer_fence, remove_preamble];
 
-/// Applies the fixes repeatedly until none changes the text, so that fixing the result again changes nothing.
+/// Applies the fixes repeatedly until no fix changes the text. Therefore fixing the result again changes nothing.
 pub fn fix(text: &str, issue: IssueNo) -> String {
     const OWN: &[RepairFunction] =
         &[|text, _| fix_headings(SCHEMA, text), fix_first_heading, fix_empty_questions];
     apply_repairs(text, issue, FORM.iter().chain(OWN))
 }
 
-/// Applies these fixes in order, because a fix may rely on earlier ones. Repeats until none changes the text.
+/// Applies these fixes in order, because a fix may rely on earlier fixes. Repeats them until no fix changes the text.
 pub(in crate::documents) fn apply_repairs<'r>(
     text: &str,
     issue: IssueNo,
@@ -58,9 +58,9 @@ fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
     (length >= 3).then(|| (mark, length, line[length..].trim()))
 }
 
-/// Removes a code fence around the whole document. It counts fence lines, because a Markdown parser would end the block
-/// at the first inner fence. The opening fence must be directly before the first `# `, and the number of fences after
-/// it must be odd.
+/// Removes a code fence around the whole document. Fence lines are counted, because a Markdown parser would end the
+/// outer block at the first inner fence. The opening fence must be directly before the first `# `, and the number of
+/// fences after it must be odd.
 fn remove_outer_fence(text: &str, _: IssueNo) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let title = lines.iter().position(|l| l.starts_with("# "))?;
@@ -101,14 +101,15 @@ fn fix_first_heading(text: &str, issue: IssueNo) -> Option<String> {
     Some(out)
 }
 
-/// Returns the text of a heading as written, without its marks.
+/// Returns the Markdown source of a heading without its heading marks.
 fn heading_source<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
     let line = text[range.clone()].lines().next().unwrap_or("").trim();
     let bare = line.trim_start_matches('#');
     if bare.len() == line.len() { line } else { bare.trim().trim_end_matches('#').trim_end() }
 }
 
-/// Sets the level and the title of headings that belong to a section of the schema, and removes their numbers.
+/// Corrects the level and the title of headings that belong to a section of the schema, and removes the numbers from
+/// these headings.
 pub(in crate::documents) fn fix_headings(schema: &DocumentSchema, text: &str) -> Option<String> {
     let outline = markdown::parse_outline(text);
     let mut found = schema.match_headings(&outline);
@@ -136,7 +137,7 @@ pub(in crate::documents) fn fix_headings(schema: &DocumentSchema, text: &str) ->
     Some(replace_ranges(text, edits))
 }
 
-/// Replaces each range by its text. The ranges must be in order and must not overlap.
+/// Replaces each range by the text given for it. The ranges must be in order and must not overlap.
 pub(in crate::documents) fn replace_ranges(
     text: &str,
     edits: impl IntoIterator<Item = (Range<usize>, String)>,
@@ -151,7 +152,7 @@ pub(in crate::documents) fn replace_ranges(
     out + &text[from..]
 }
 
-/// Replaces a lone checkbox such as `- [ ] None` by `None.`, because it would count as an open question.
+/// Replaces a lone checkbox such as `- [ ] None` by `None.`. Otherwise the checkbox would count as an open question.
 fn fix_empty_questions(text: &str, _: IssueNo) -> Option<String> {
     let outline = markdown::parse_outline(text);
     let body = open_questions_body(text, &outline)?;

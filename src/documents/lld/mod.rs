@@ -42,7 +42,7 @@ use crate::types::IssueNo;
 /// Kind of content that a section must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SectionContent {
-    /// Subsections only.
+    /// The section contains only subsections.
     Group,
     Prose,
     FilesTable,
@@ -53,8 +53,8 @@ pub(crate) enum SectionContent {
 /// A section of a schema.
 #[derive(Debug)]
 pub(crate) struct SchemaSection {
-    /// Section number, which identifies the section in code. Older documents have it in their headings, so the parser
-    /// accepts it there.
+    /// Section number, which identifies the section in code. The parser also accepts the number in a heading, because
+    /// older documents have it there.
     pub(crate) number: &'static str,
     pub(crate) title: &'static str,
     pub(crate) required: bool,
@@ -63,7 +63,7 @@ pub(crate) struct SchemaSection {
     pub(crate) rule: &'static str,
     /// Text that the template has in this section. The drafter must replace each `{…}` in it.
     pub(crate) sample: &'static str,
-    /// Rank when a document is shortened: the higher the number, the earlier the section is cut.
+    /// Rank for shortening a document: sections with a higher rank are cut earlier.
     pub(crate) priority: u8,
 }
 
@@ -81,13 +81,13 @@ impl SchemaSection {
         self.title.eq_ignore_ascii_case(title.trim())
     }
 
-    /// Returns whether a numbered heading belongs to this section. For a chapter, the titles must also share a word;
-    /// for a subsection the number is enough.
+    /// Returns whether a numbered heading belongs to this section. For a subsection the same number is enough. For a
+    /// chapter, `title` must also share a word with the section's title.
     fn matches_number(&self, number: &str, title: &str) -> bool {
         self.number == number && (number.contains('.') || self.shared_word_count(title) > 0)
     }
 
-    /// Returns how many words of at least four letters the section's title and `title` share.
+    /// Returns the number of words of at least four letters that the section's title and `title` share.
     fn shared_word_count(&self, title: &str) -> usize {
         let own = self.title.to_lowercase();
         title.split_whitespace().filter(|word| word.len() >= 4 && own.contains(&word.to_lowercase())).count()
@@ -150,9 +150,9 @@ pub(in crate::documents) struct DocumentSchema {
 }
 
 impl DocumentSchema {
-    /// Returns, for each heading, the section that it belongs to. A heading matches by exact title at the right level,
-    /// or by number in older documents. Otherwise it matches the missing required section that shares most words with
-    /// it; in case of a tie it matches no section.
+    /// Returns, for each heading, the section that it belongs to. A heading matches a section by its exact title at the
+    /// right level, or by the section number in older documents. Otherwise the heading matches the missing required
+    /// section that shares most words with it. In case of a tie, the heading matches no section.
     pub(in crate::documents) fn match_headings(
         &self,
         outline: &MarkdownOutline,
@@ -192,8 +192,8 @@ impl DocumentSchema {
         found
     }
 
-    /// Returns whether the heading is exactly the title of a section. A mere similarity does not count, because the
-    /// title of an issue may share words with a section.
+    /// Returns whether the heading is exactly the title of a section. A similar title does not count, because the title
+    /// of an issue may share words with a section.
     fn is_section_title(&self, heading: &str) -> bool {
         let (_, title) = parse::split_number(heading);
         self.sections.iter().any(|spec| spec.has_title(title))
@@ -231,8 +231,8 @@ impl DocumentSchema {
         out
     }
 
-    /// Returns the rank of the section with this heading when the document is shortened; `None` for unknown headings.
-    /// Headings of groups get the default rank.
+    /// Returns the rank for shortening of the section with this heading; `None` for unknown headings. Headings of
+    /// groups get the default rank.
     pub(in crate::documents) fn section_rank(&self, heading: &str) -> Option<SectionRank> {
         let (number, title) = parse::split_number(heading);
         let mut sections = self.sections.iter();
@@ -396,7 +396,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The template with each placeholder replaced.
+    /// Returns the template with each placeholder replaced.
     pub(super) fn filled_template() -> String {
         let text = template(IssueNo(42), "Read a file");
         let text =

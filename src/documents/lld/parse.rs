@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{DocumentSchema, SCHEMA};
 use crate::documents::markdown::{self, MarkdownListItem, MarkdownOutline, MarkdownTable};
 
-/// A parsed design. All ranges point into its text.
+/// A parsed design. All ranges refer to the text that was parsed.
 #[derive(Debug, Default)]
 pub struct ParsedDesign {
     /// Issue number in the first heading.
@@ -23,7 +23,7 @@ pub struct ParsedDesign {
 
 #[derive(Debug, Clone)]
 pub struct DesignSection {
-    /// Section number in the schema. For a heading that is not in the schema, the number written in it.
+    /// Section number in the schema. If the heading is not in the schema, the number written in the heading.
     pub number: String,
     pub title: String,
     /// Whether the section is in the schema.
@@ -92,7 +92,8 @@ pub struct DesignQuestion {
 }
 
 impl ParsedDesign {
-    /// Returns the section with this number. A section of the schema wins over another heading with the same number.
+    /// Returns the section with this number. A section of the schema takes precedence over another heading with the
+    /// same number.
     pub fn section(&self, number: &str) -> Option<&DesignSection> {
         let mut with_number = self.sections.iter().filter(|s| s.number == number);
         let first = with_number.clone().next();
@@ -160,8 +161,8 @@ pub(in crate::documents) fn parse_with_schema(
     lld
 }
 
-/// Splits a first heading such as `42 - Feature: X`, `Issue #42: X` or `LLD-042 – X` into number and title. If it has
-/// no number, the whole heading is the title.
+/// Splits a first heading such as `42 - Feature: X`, `Issue #42: X` or `LLD-042 – X` into number and title. If the
+/// heading has no number, all of it is the title.
 pub(super) fn parse_first_heading(text: &str) -> (Option<u64>, &str) {
     let title_only = |t: &'_ str| -> usize { t.len() - strip_feature(t).len() };
     let mut rest = text.trim();
@@ -193,8 +194,8 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (head.eq_ignore_ascii_case(word) && ends).then_some(rest)
 }
 
-/// Splits a heading such as `2.1 Files Changed` or `3. Requirements` into number and title. If it has no number, the
-/// whole heading is the title.
+/// Splits a heading such as `2.1 Files Changed` or `3. Requirements` into number and title. If the heading has no
+/// number, all of it is the title.
 pub(super) fn split_number(heading: &str) -> (Option<&str>, &str) {
     let end = heading.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(heading.len());
     let number = heading[..end].trim_end_matches('.');

@@ -1,12 +1,12 @@
-//! Places in a design, in the notation of reviewers.
+//! Locations in a design, in the notation of reviewers.
 
 use std::ops::Range;
 
 use super::{ParsedDesign, parse};
 use crate::documents::{FileTree, markdown, path_rules};
 
-/// Returns whether the place that a reviewer names exists. A place is a section (number or title), another heading, a
-/// requirement, a scenario, or a path of the design or repository, with or without a line.
+/// Returns whether the location that a reviewer cites exists. A location is a section (number or title), another
+/// heading, a requirement, a scenario, or a path of the design or repository. A path may have a line number.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
     if place.is_empty() || place.len() > 400 {
@@ -19,26 +19,28 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
         || markdown::parse_outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
 }
 
-/// Returns the line, from 1, where a place starts; `None` if the text has no such place.
+/// Returns the 1-based number of the line where a location starts; `None` if the text has no such location.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     let range = find_place(&parse(text), place.trim().trim_matches('`').trim())?;
     Some(first_line(text, range))
 }
 
-/// Returns the number, from 1, of the first line in the range that is not blank.
+/// Returns the 1-based number of the first line in the range that is not blank.
 pub(in crate::documents) fn first_line(text: &str, range: Range<usize>) -> usize {
     let blank = text[range.clone()].len() - text[range.clone()].trim_start().len();
     text[..range.start + blank].matches('\n').count() + 1
 }
 
-/// Returns whether the text at this place is the same in both versions. Returns false if either lacks the place.
+/// Returns whether the text at this location is the same in both versions. Returns false if either version lacks the
+/// location.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let place = place.trim().trim_matches('`').trim();
     let (then, there) = (find_place(&parse(before), place), find_place(&parse(now), place));
     then.zip(there).is_some_and(|(then, there)| before[then].trim() == now[there].trim())
 }
 
-/// Returns the range of a place: a section (number or title), a requirement, a scenario, or a row of the files table.
+/// Returns the range of a location: a section (number or title), a requirement, a scenario, or a row of the files
+/// table.
 fn find_place(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
     let bare = strip_section_word(place);
     let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
@@ -52,14 +54,14 @@ fn find_place(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
     section.map(|s| s.body.clone()).or_else(requirement).or_else(scenario).or_else(file)
 }
 
-/// Returns whether a place starts with the title of a section, as `Files Changed: src/lib.rs` does.
+/// Returns whether a cited location starts with the title of a section, as `Files Changed: src/lib.rs` does.
 pub(in crate::documents) fn names_section(title: &str, place: &str) -> bool {
     let Some(begins) = place.get(..title.len()) else { return false };
     let rest = &place[title.len()..];
     begins.eq_ignore_ascii_case(title) && (rest.is_empty() || rest.trim_start().starts_with([',', '(', ':']))
 }
 
-/// Returns the path of a place such as `path:line`.
+/// Returns the path in a location such as `path:line`.
 pub(in crate::documents) fn path_of_place(place: &str) -> &str {
     match place.rsplit_once(':') {
         Some((path, line)) if !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit() || b == b'-') => {

@@ -6,8 +6,8 @@ const GOAL_LINES: usize = 10;
 const FILES: usize = 15;
 const QUESTIONS: usize = 5;
 
-/// Returns the goal, the files, the number of requirements and scenarios, and the open questions. The summary quotes
-/// the document and has at most 40 lines of Markdown.
+/// Returns a summary with the goal, the files, the number of requirements and scenarios, and the open questions. The
+/// summary quotes the document and has at most 40 lines of Markdown.
 pub fn summary(text: &str) -> String {
     let lld = parse(text);
     let mut out: Vec<String> = Vec::new();

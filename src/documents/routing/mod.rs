@@ -20,38 +20,41 @@ use super::strip_fence;
 /// Version of the routing prompt. Increasing it invalidates cached decisions.
 pub const PROMPT_VERSION: u32 = 3;
 
-/// Minimum confidence for starting a workflow without asking people. All confidences here are in thousandths.
+/// Minimum confidence for starting a workflow without asking people. All confidences in this module are in thousandths.
 pub const CLEAR_CONFIDENCE: u16 = 900;
 const PROBABLE_CONFIDENCE: u16 = 700;
-/// Minimum difference in confidence between the best kind of work and the second best. If it is smaller, people choose.
+/// Minimum difference in confidence between the best and the second-best kind of work, in thousandths. If the
+/// difference is smaller, people choose.
 const CONFIDENCE_GAP: u16 = 100;
 /// Confidence of a kind of work with a matching keyword, used if no model decided. It is below [`PROBABLE_CONFIDENCE`],
-/// so nothing starts.
+/// so that no workflow starts.
 const KEYWORD_CONFIDENCE: u16 = 600;
 const NO_KEYWORD_CONFIDENCE: u16 = 500;
 
-/// Bytes kept from the start of a long request. The middle is left out, and [`TAIL_BYTES`] are kept from its end.
+/// Number of bytes kept from the start of a long request. [`TAIL_BYTES`] are kept from its end, and the middle is left
+/// out.
 const HEAD_BYTES: usize = 8 << 10;
 const TAIL_BYTES: usize = 2 << 10;
 
-/// Maximum number of skills whose descriptions the prompt shows in full. With more skills, all descriptions together
-/// get `DESCRIBED_CHARS` characters, but each at least `LEAST_DESCRIBED`.
+/// Maximum number of skills whose descriptions the prompt shows in full. With more skills, all descriptions share
+/// `DESCRIBED_CHARS` characters, and each description gets at least `LEAST_DESCRIBED` characters.
 const FEW_SKILLS: usize = 4;
 const DESCRIBED_CHARS: usize = 840;
 const LEAST_DESCRIBED: usize = 60;
 
-/// Maximum kinds of work offered to people; also the maximum of other kinds and open questions in a decision.
+/// Maximum number of kinds of work offered to people. Also the maximum number of other kinds of work, and of open
+/// questions, in a decision.
 const MOST_OFFERED: usize = 3;
 
 /// Intent of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestIntent {
-    /// The person asks for a task to be done.
+    /// The person asks for work to be done.
     Work,
     /// The person asks how something works.
     Question,
-    /// Neither a task nor a question.
+    /// The text is neither a task nor a question.
     Chatter,
 }
 
@@ -60,11 +63,11 @@ pub enum RequestIntent {
 #[serde(rename_all = "lowercase")]
 pub enum RoutingMethod {
     Model,
-    /// Reuses a model's earlier answer to the same words.
+    /// A model's earlier answer to the same words was reused.
     Cache,
-    /// Keywords, because no model was available or none gave a valid answer.
+    /// Keywords decided, because no model was available or no model gave a valid answer.
     Keywords,
-    /// The person named the kind of work.
+    /// The person named the kind of work explicitly.
     Named,
 }
 
@@ -75,7 +78,7 @@ pub struct RoutingDecision {
     pub intent: RequestIntent,
     pub skill: Option<String>,
     pub confidence: u16,
-    /// Other kinds of work that are possible, most likely first.
+    /// Other possible kinds of work with their confidences, most likely first.
     pub others: Vec<(String, u16)>,
     pub reasoning: String,
     /// Questions that the request does not answer.
@@ -87,13 +90,13 @@ pub struct RoutingDecision {
 #[serde(rename_all = "lowercase")]
 pub enum RoutingAction {
     Begin,
-    /// Starts the workflow, and tells people how to undo it.
+    /// The workflow starts, and people are told how to undo this.
     Probably,
-    /// Offers kinds of work for people to choose from.
+    /// People are offered kinds of work to choose from.
     Offer,
-    /// Answers the question and starts nothing.
+    /// The question is answered, and no workflow starts.
     Answer,
-    /// Declines: the request asks for no work.
+    /// The request is declined, because it asks for no work.
     Decline,
 }
 
@@ -143,7 +146,7 @@ pub fn shorten_request(text: &str) -> String {
     format!("{head}\n[… {} bytes are left out …]\n{tail}", rest.len() - tail.len())
 }
 
-/// Returns the skill with whose name the request starts, and the rest of the request.
+/// Returns the skill whose name is at the start of the request, and the rest of the request.
 pub fn find_named_skill<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&'s Skill, &'t str)> {
     let (word, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     let word = word.trim_matches(['`', ':', ',', '.']);
@@ -151,7 +154,8 @@ pub fn find_named_skill<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&
     Some((skill, rest.trim()))
 }
 
-/// Returns the text after `answer:`, if the request starts with it and so answers an earlier open question.
+/// Returns the text after `answer:` if the request starts with this prefix. Such a request answers an earlier open
+/// question.
 pub fn strip_answer_prefix(text: &str) -> Option<&str> {
     let (word, rest) = text.trim().split_once(':')?;
     word.trim_end().eq_ignore_ascii_case("answer").then_some(rest.trim())
@@ -235,8 +239,9 @@ pub fn decision_schema(skills: &[Skill]) -> Value {
     })
 }
 
-/// Describes the skills for the prompt. The descriptions are untrusted, because anyone who may push can write them.
-/// With many skills each description is shortened, because every request pays for all of them.
+/// Describes the skills for the prompt. The descriptions are untrusted, because anyone with push access can write them.
+/// If there are many skills, each description is shortened, because the prompt of every request contains all
+/// descriptions.
 pub fn describe_skills(skills: &[Skill]) -> String {
     let most = if skills.len() <= FEW_SKILLS {
         usize::MAX
@@ -254,7 +259,7 @@ fn skill_names(skills: &[Skill]) -> String {
 /// Parses a model's answer into a decision.
 ///
 /// # Errors
-/// Returns what is wrong with the answer, worded for the model.
+/// Returns a description of the mistake in the answer, worded for the model.
 pub fn parse_decision(answer: &str, skills: &[Skill]) -> Result<RoutingDecision, String> {
     let text = strip_fence(answer);
     let value: Value = serde_json::from_str(text).map_err(|_| "the answer is not one JSON object")?;

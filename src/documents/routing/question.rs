@@ -1,6 +1,6 @@
 //! The answer to a question about the code: prose, and the locations in the code that support it. Each location is
-//! checked before it is shown. The prose may not contain URLs that are not in the code, because they could lead
-//! anywhere.
+//! checked before it is shown. The prose may not contain URLs that are not in the code, because such a URL could lead
+//! to any site.
 
 use pulldown_cmark::{Event, Parser, Tag};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub const ANSWER_RULES: &str = "One JSON object: {\"answer\": \"Markdown\", \"pl
 \"what stands there\"}]}. `answer` has at most 300 words and no links; where you were not shown enough to tell, say that instead of \
 guessing. `places` are the at most eight files, with lines, that show it; of a file whose lines you do not know, `from` and `to` are 0.";
 
-/// Maximum locations of an answer.
+/// Maximum number of locations in an answer.
 const MOST_PLACES: usize = 8;
 
 /// Returns the JSON Schema of the answer, for providers with structured output.
@@ -44,7 +44,8 @@ pub struct CodeAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLocation {
     pub path: String,
-    /// First line, from 1. `to` is the last one. If both are 0, the location is the whole file.
+    /// First line of the location, counted from 1. `to` is the last line. If both are 0, the location is the whole
+    /// file.
     #[serde(default)]
     pub from: u64,
     #[serde(default)]
@@ -54,7 +55,7 @@ pub struct CodeLocation {
 }
 
 impl CodeLocation {
-    /// Returns whether the range fits into a file with this many lines.
+    /// Returns whether the location's line range fits into a file with this many lines.
     pub fn is_within(&self, lines: u64) -> bool {
         (self.from, self.to) == (0, 0) || (1 <= self.from && self.from <= self.to && self.to <= lines)
     }
@@ -63,7 +64,7 @@ impl CodeLocation {
 /// Parses a model's answer to a question. `code` contains the texts of the files, whose URLs the answer may repeat.
 ///
 /// # Errors
-/// Returns what is wrong with the answer, worded for the model.
+/// Returns a description of the mistake in the answer, worded for the model.
 pub fn parse_code_answer(answer: &str, code: &[String]) -> Result<CodeAnswer, String> {
     let mut parsed: CodeAnswer = serde_json::from_str(strip_fence(answer))
         .map_err(|_| "it is not one JSON object with a text `answer` and a list `places`".to_owned())?;
@@ -81,8 +82,8 @@ pub fn parse_code_answer(answer: &str, code: &[String]) -> Result<CodeAnswer, St
     Ok(parsed)
 }
 
-/// Returns whether the rendered text contains a URL that is not in the code. HTML entities are decoded first, also
-/// inside code, because people may copy the URL from there.
+/// Returns whether the rendered text contains a URL that is not in the code. HTML entities are decoded first, even
+/// inside code, because people may copy a URL from there.
 fn has_foreign_address(text: &str, code: &[String]) -> bool {
     let mut read = String::new();
     for event in Parser::new_ext(text, markdown::parser_options()) {

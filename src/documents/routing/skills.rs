@@ -14,10 +14,10 @@ pub const SUFFIX: &str = "-brief.md";
 /// Maximum number of skills, because a small model cannot distinguish more.
 pub const MOST_SKILLS: usize = 50;
 
-/// Maximum bytes of a skill file.
+/// Maximum size of a skill file, in bytes.
 pub const FILE_BYTES: usize = 64 << 10;
 
-/// Maximum bytes of a skill file's front matter.
+/// Maximum size of a skill file's front matter, in bytes.
 const FRONT_BYTES: usize = 8 << 10;
 
 const BUILT_IN: [(&str, &str); 3] = [
@@ -30,11 +30,11 @@ const BUILT_IN: [(&str, &str); 3] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skill {
     pub name: String,
-    /// Description of the kind of request. A routing model sees only this and the name.
+    /// Description of the kind of request. A routing model sees only this description and the skill's name.
     pub description: String,
     /// Name of the workflow that the skill starts.
     pub workflow: String,
-    /// Questions to ask if the request does not answer them.
+    /// Questions to ask people if the request does not answer them.
     pub questions: Vec<String>,
     /// Contents that the brief must have.
     pub required: Vec<String>,
@@ -43,14 +43,14 @@ pub struct Skill {
     /// Issue labels that select the skill when no model is available.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// Default worker pool of its runs.
+    /// Default worker pool of the skill's runs.
     #[serde(default)]
     pub pool: Option<WorkerPool>,
     /// Text below the front matter: advice for writing the brief.
     pub advice: String,
 }
 
-/// A skill file with an error, and how to fix it.
+/// A skill file with an error, and instructions for fixing the error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkillFault {
     pub path: String,
@@ -81,12 +81,12 @@ struct SkillFrontMatter {
     /// Note for people; not evaluated.
     #[serde(default, rename = "domain")]
     _domain: Option<String>,
-    /// Whether the skill can be used. `false` also removes the built-in skill of the same name.
+    /// Whether the skill can be used. The value `false` also removes the built-in skill of the same name.
     #[serde(default)]
     enabled: Option<bool>,
 }
 
-/// Returns the built-in skills and those in `files` (path and text), and the faults in `files`. A file replaces the
+/// Returns the built-in skills, the skills in `files` (path and text), and the errors in `files`. A file replaces the
 /// built-in skill of the same name. `workflows` are the names of the workflows that a skill may start.
 pub fn load_skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Vec<SkillFault>) {
     let (mut all, mut faults): (Vec<Skill>, Vec<SkillFault>) = (Vec::new(), Vec::new());
@@ -128,7 +128,7 @@ pub fn load_skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill
 
 type SkillParseError = (Option<usize>, String);
 
-/// Returns the skill, and whether it is enabled.
+/// Parses a skill file. Returns the skill, and whether it is enabled.
 fn parse_skill(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillParseError> {
     if text.len() > FILE_BYTES {
         return Err((None, format!("it is longer than {} KB; shorten it", FILE_BYTES >> 10)));
@@ -169,8 +169,8 @@ fn parse_skill(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillPar
     check_front_matter(front, advice, yaml, workflows)
 }
 
-/// Returns a YAML anchor that an alias refers to, with its line. Such anchors are refused, because a few lines with
-/// them can expand to gigabytes.
+/// Returns a YAML anchor to which an alias refers, with the anchor's line. Such anchors are refused, because a few
+/// lines with anchors and aliases can expand to gigabytes.
 fn find_repeated_anchor(yaml: &str) -> Option<(usize, &str)> {
     yaml.match_indices('&').find_map(|(at, _)| {
         let rest = &yaml[at + 1..];

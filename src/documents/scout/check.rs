@@ -14,7 +14,7 @@ use crate::{
     types::IssueNo,
 };
 
-/// Maximum consecutive words that a brief may share with a source. A longer sequence is treated as a copy.
+/// Maximum number of consecutive words that a brief may share with a source. A longer sequence is treated as a copy.
 pub(super) const MOST_QUOTED: usize = 25;
 
 const MOST_MISTAKES: usize = 100;
@@ -39,7 +39,7 @@ fn add_mistake(out: &mut Vec<DocumentMistake>, rule: &'static str, section: &str
     out.push(DocumentMistake::error(rule, SCHEMA.section_title(section), message));
 }
 
-/// Checks that the table has exactly the repositories found, with GitHub's data.
+/// Checks that the brief's table lists exactly the repositories that were found, with GitHub's data about them.
 fn check_table(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     let rows_there = table_repositories(text);
     if known.found.is_empty() {
@@ -105,8 +105,8 @@ fn find_addresses(text: &str) -> Vec<String> {
     all
 }
 
-/// Returns whether the URL is a source's or below one. Resolves the URL as a browser does, so that `..` cannot leave
-/// the path of the source.
+/// Returns whether the URL is the URL of a source or is below one. The URL is resolved as a browser would resolve it,
+/// so that `..` cannot lead out of the source's path.
 fn is_known_address(address: &str, known: &ScoutEvidence) -> bool {
     let Ok(url) = Url::parse(address) else { return false };
     let below = |base: &str| {

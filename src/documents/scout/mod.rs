@@ -1,5 +1,5 @@
-//! The scout's brief: solutions that other projects have for a question, with a source for each claim. Its sections use
-//! a design's schema. Checks compare the claims with the sources that were found and read.
+//! The scout's brief: existing solutions in other projects for a question, with a source for each claim. The brief uses
+//! the same kind of schema as a design. Checks compare the claims with the sources that were found and read.
 
 mod check;
 mod queries;
@@ -23,7 +23,7 @@ const LICENCES: &str = "6";
 /// Text of the table's only row if the search found nothing.
 pub const NOTHING: &str = "Nothing was found";
 
-/// Licence of a repository for which GitHub reports none.
+/// Text shown as the licence of a repository for which GitHub reports no licence.
 const NO_LICENCE: &str = "none told";
 
 const SECTIONS: &[SchemaSection] = &[
@@ -116,11 +116,12 @@ pub struct ScoutEvidence {
     pub found: Vec<ScoutSource>,
     /// Texts of the READMEs that were read.
     pub texts: Vec<String>,
-    /// URL of the issue. The brief may link it and any URL below it.
+    /// URL of the issue. The brief may link to this URL and to any URL below it.
     pub issue: String,
     /// URLs of other pages that were read.
     pub pages: Vec<String>,
-    /// Search terms of the first and the second round. The second round uses what was found in the first.
+    /// Search terms of the first and the second round. The terms of the second round are based on the results of the
+    /// first.
     pub searched: [Vec<String>; 2],
 }
 
@@ -159,8 +160,8 @@ pub fn format_rules() -> String {
     )
 }
 
-/// Repairs the form of the text. Adds missing rows and licences, because they are known. The drafter must fix wrong
-/// ones, because other text may depend on them.
+/// Repairs the form of the text. Missing rows and licences are added, because they are known. Wrong rows and licences
+/// are left for the drafter to fix, because other text may depend on them.
 pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
     const OWN: &[lld::RepairFunction] = &[|text, _| lld::fix_headings(SCHEMA, text)];
     let mut text = lld::apply_repairs(text, issue, OWN.iter().chain(lld::FORM));
@@ -204,13 +205,13 @@ fn table_end(text: &str) -> Option<usize> {
     Some(range.start + text[range].trim_end().len())
 }
 
-/// Returns the brief without its first line. It is not shortened, because an approver reads all of it.
+/// Returns the brief without its first line. The brief is not shortened, because an approver reads all of it.
 pub fn summary(text: &str) -> String {
     text.trim_start().split_once('\n').map_or("", |(_, body)| body).trim().to_owned()
 }
 
-/// Returns whether the place that a reviewer names exists: a place of the document or repository, or a repository in
-/// the table.
+/// Returns whether the location that a reviewer cites exists: a location in the document or the repository, or a
+/// repository listed in the brief's table.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let bare = place.trim().trim_matches('`').trim();
     lld::place_exists(text, place, tree)

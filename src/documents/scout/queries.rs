@@ -1,4 +1,4 @@
-//! Search terms: a few plain words each, from a model or from code.
+//! Search terms, written by a model or by code. Each search consists of a few plain words.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,8 +8,8 @@ use crate::documents::strip_fence;
 /// Words of one search. A result must match all of them.
 pub type SearchTerms = Vec<String>;
 
-/// Maximum words of one search. More words would find too little, because GitHub returns only repositories that match
-/// all words.
+/// Maximum number of words per search. GitHub returns only repositories that match all words, so more words would find
+/// too little.
 const MOST_TERMS: usize = 5;
 
 const MOST_SEARCHES: usize = 3;
@@ -31,11 +31,11 @@ pub fn query_schema() -> Value {
     })
 }
 
-/// Parses a model's search plan. Keeps only the words of each search. An empty plan is accepted if `may_be_empty` is
+/// Parses a model's search plan. Only the words of each search are kept. An empty plan is accepted if `may_be_empty` is
 /// true.
 ///
 /// # Errors
-/// Returns what is wrong with the plan, worded for the model.
+/// Returns a description of the mistake in the plan, worded for the model.
 pub fn parse_search_plan(answer: &str, may_be_empty: bool) -> Result<Vec<SearchTerms>, String> {
     #[derive(Deserialize)]
     struct SearchPlan {

@@ -1,9 +1,9 @@
 //! Shortens a Markdown text by the rank of its sections, not by their position.
 //!
-//! All sections of the highest rank are cut before any section of the next rank. Sections of one rank share the
-//! remaining bytes: the longest blocks are cut first, so a log of a thousand lines does not displace the sentence below
-//! it. The result is valid Markdown: headings stay, code blocks are closed, tables keep their header and whole rows,
-//! lists keep whole items. A note replaces each omitted part.
+//! All sections of the highest rank are cut before any section of the next rank. Sections of the same rank share the
+//! remaining bytes. In these sections the longest blocks are cut first, so that a log of a thousand lines does not
+//! displace the sentence below it. The result is valid Markdown: headings stay, code blocks are closed, tables keep
+//! their header and whole rows, lists keep whole items. A note replaces each omitted part.
 
 use std::{cmp::Ordering, ops::Range};
 
@@ -34,18 +34,18 @@ pub struct ShortenedText {
     pub cuts: Vec<SectionCut>,
 }
 
-/// Maximum bytes of a line that is kept or dropped as a whole. A longer line may be cut between words.
+/// Maximum length of a line that is kept or dropped as a whole, in bytes. A longer line may be cut between words.
 const LINE_BYTES: usize = 1000;
 
-/// Bytes at the end of an unclosed code block that are treated as prose; see [`unclosed_tail`].
+/// Number of bytes at the end of an unclosed code block that are treated as prose; see [`unclosed_tail`].
 const TAIL_BYTES: usize = 4_000;
 
-/// Maximum characters of a heading in a note.
+/// Maximum number of characters of a heading that a note quotes.
 const QUOTED_HEADING_CHARS: usize = 40;
 
 /// Shortens the text to at most `room` bytes. `rank` maps a heading to the rank of its section. A section with an
-/// unknown heading has its parent's rank, or [`DEFAULT_RANK`] without a parent. The text above the first heading is
-/// ranked with an empty title.
+/// unknown heading has the rank of its parent section, or [`DEFAULT_RANK`] if it has no parent. The text above the
+/// first heading gets the rank that `rank` returns for an empty title.
 pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usize) -> ShortenedText {
     if text.len() <= room {
         return ShortenedText { text: text.to_owned(), cuts: Vec::new() };
@@ -72,8 +72,8 @@ pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usi
     keep_headings_only(text, &sections, room)
 }
 
-/// Returns the result of `at_level` for the highest level that fits into `room` bytes. The caller has checked that
-/// level 0 fits.
+/// Returns the result of `at_level` for the highest level whose result fits into `room` bytes. The caller has checked
+/// that level 0 fits.
 fn fullest_fit(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> ShortenedText {
     let (mut fits, mut beyond) = (0, room + 1);
     while beyond - fits > 1 {
@@ -83,8 +83,8 @@ fn fullest_fit(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> Shorte
     at_level(fits)
 }
 
-/// Returns the rank of an issue's section by its title. The text above the first heading mostly states the request, so
-/// it is cut late. A log pasted there is a long block, and long blocks are cut first.
+/// Returns the rank of an issue's section by its title. The text above the first heading usually states the request, so
+/// it is cut late. A log pasted there is a long block and is therefore still cut first.
 pub fn issue_section_rank(title: &str) -> Option<SectionRank> {
     const WANTED: &[&str] = &[
         "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must",
@@ -115,7 +115,7 @@ pub fn issue_section_rank(title: &str) -> Option<SectionRank> {
 }
 
 /// Returns whether a word of the title starts with one of `beginnings`. A beginning that ends with a blank must match
-/// the whole word or words.
+/// whole words.
 pub fn has_word_beginning(title: &str, beginnings: &[&str]) -> bool {
     let lower = title.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
@@ -152,7 +152,7 @@ impl RankedSection {
 struct SectionBlock {
     kind: BlockKind,
     range: Range<usize>,
-    /// Offsets where the block may be cut, in order. If empty, it is kept or dropped as a whole.
+    /// Offsets where the block may be cut, in order. If the list is empty, the block is kept or dropped as a whole.
     ends: Vec<usize>,
     /// Text that closes the block after a cut.
     close: String,
@@ -286,9 +286,9 @@ fn classify_part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPar
     }
 }
 
-/// Returns the byte offset where the last lines of a long, unclosed fenced block start. In an issue with a pasted log,
-/// the text after the log is parsed as code too. It may contain the request itself, so these lines become a separate
-/// prose block.
+/// Returns the byte offset at which the last lines of a long, unclosed fenced block start. If an issue contains a
+/// pasted log in such a block, the text after the log is parsed as code too. That text may contain the request itself,
+/// so the last lines become a separate prose block.
 fn unclosed_tail(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Option<usize> {
     let own = text[range.clone()].trim_end();
     let fence = opening_fence(own).filter(|_| matches!(tag, Tag::CodeBlock(_)))?;
@@ -334,7 +334,8 @@ fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |before| before + 1)
 }
 
-/// Renders the text with each block cut to at most `level` bytes of its section. Sections without a level are dropped.
+/// Renders the text. Each block is cut to at most the number of bytes that `level` returns for its section. Sections
+/// for which `level` returns `None` are dropped.
 fn render_sections(
     text: &str,
     sections: &[RankedSection],
@@ -427,8 +428,8 @@ fn section_reference(title: &str) -> String {
 }
 
 impl SectionBlock {
-    /// Returns the block cut to at most `level` bytes, and the offset of the cut. Returns an empty string if the block
-    /// cannot be cut there.
+    /// Returns the block cut to at most `level` bytes, and the offset of the cut. The returned text is empty if the
+    /// block cannot be cut within `level` bytes.
     fn truncate_to(&self, text: &str, level: usize) -> (String, usize) {
         let Range { start, end } = self.range;
         if end - start <= level {
@@ -447,7 +448,7 @@ impl SectionBlock {
     }
 }
 
-/// Keeps only as many headings as fit, the most important first. Used if the headings together with their notes exceed
+/// Keeps only as many headings as fit, the most important first. This is used if all headings with their notes exceed
 /// `room` bytes.
 fn keep_headings_only(text: &str, sections: &[RankedSection], room: usize) -> ShortenedText {
     let note = "[… the rest is left out …]\n";

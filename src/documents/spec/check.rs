@@ -12,10 +12,10 @@ use crate::{
     types::IssueNo,
 };
 
-/// Maximum pattern references in a spec.
+/// Maximum number of pattern references in a spec.
 pub const MOST_REFERENCES: usize = 10;
 
-/// Maximum reported mistakes. A spec with more needs a rewrite.
+/// Maximum number of mistakes reported per spec. A spec with more mistakes needs a rewrite.
 const MOST_MISTAKES: usize = 200;
 
 /// Checks a spec's form, files and paths.
@@ -28,8 +28,8 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMis
     out
 }
 
-/// Checks a spec against the design and the files at the commit: it must be complete enough to build. `texts` contains
-/// the files that models may read, by path. Statements about other files are not checked.
+/// Checks whether a spec is complete enough to build from, by comparing it with the design and with the files at the
+/// commit. `texts` contains the files that models may read, by path. Statements about other files are not checked.
 pub fn check_completeness(
     text: &str,
     design: &str,
@@ -57,7 +57,7 @@ fn section_title(section: &str) -> String {
     SCHEMA.section_title(section).to_owned()
 }
 
-/// Checks that the spec has exactly the design's files, because people approved only those.
+/// Checks that the spec lists exactly the design's files, because people approved only those files.
 fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let mut say = |message| {
         out.push(DocumentMistake::error("files.design", section_title(SCHEMA.files_section), message))
@@ -82,7 +82,8 @@ fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<Docu
     }
 }
 
-/// Returns each file of the table whose change is in `which`, with its non-empty part if it has one.
+/// Returns each file of the table whose kind of change is in `which`. Each file comes with its part of the spec, or
+/// `None` if that part is missing or empty.
 fn parts_by_file<'s>(
     text: &'s str,
     spec: &'s ParsedSpec,
@@ -152,7 +153,7 @@ fn check_current_state(
     }
 }
 
-/// Returns the pieces of an excerpt. A line with only `…` or `...` separates them.
+/// Returns the pieces of an excerpt, which are separated by lines that contain only `…` or `...`.
 fn excerpt_pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
     let gap = |line: &&str| matches!(line.trim_matches(['/', '#', '-', '*', ' ']), "…" | "...");
     let lines: Vec<&str> = excerpt.lines().map(str::trim_end).collect();
@@ -165,8 +166,8 @@ fn excerpt_pieces(excerpt: &str) -> impl Iterator<Item = Vec<&str>> {
     pieces.filter(|piece| !piece.is_empty()).collect::<Vec<_>>().into_iter()
 }
 
-/// Returns whether all pieces of the excerpt occur in `there`, word for word and in order. `there` must start and end
-/// with a line break.
+/// Returns whether all pieces of the excerpt occur in the text `there`, word for word and in order. `there` must start
+/// and end with a line break.
 fn is_excerpt_of(excerpt: &str, there: &str) -> bool {
     let mut rest = there;
     excerpt_pieces(excerpt).all(|piece| {
@@ -337,10 +338,11 @@ fn check_tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentM
     }
 }
 
-/// Words for recorded values: the first test run stores them, and later runs only compare with them.
+/// Words for recorded expected values. The first test run stores such values, and later runs only compare with them.
 const RECORDED_WORDS: [&str; 3] = ["baseline", "golden", "snapshot"];
 
-/// Expressions by which code checks its platform. `PLATFORM_WORDS` are the words by which a test names a platform.
+/// Expressions with which code checks its platform. In contrast, `PLATFORM_WORDS` are the words with which a test names
+/// a platform.
 const PLATFORM_CHECKS: [&str; 8] = [
     "cfg(windows)",
     "cfg(unix)",
@@ -354,7 +356,7 @@ const PLATFORM_CHECKS: [&str; 8] = [
 const PLATFORM_WORDS: [&str; 8] =
     ["platform", "windows", "win32", "linux", "unix", "macos", "darwin", "posix"];
 
-/// Checks that some test covers each error a function may return and each platform the code distinguishes.
+/// Checks that tests cover each error that a function may return and each platform that the code distinguishes.
 fn check_untested_promises(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
     let cells = spec.tests.iter().flat_map(|test| [&test.name, &test.input, &test.expected]);
     let shown: BTreeSet<&str> = cells.flat_map(|cell| split_words(cell)).collect();

@@ -132,7 +132,7 @@ pub fn check_names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentM
     lld::check_names_in(SCHEMA, text, &parse(text).view, repository)
 }
 
-/// Returns the overview, the files and the number of tests, in at most forty lines.
+/// Returns a summary with the overview, the files and the number of tests, in at most forty lines.
 pub fn summary(text: &str) -> String {
     let spec = parse(text);
     let overview = spec.view.section(OVERVIEW).map_or("", |section| text[section.body.clone()].trim());
@@ -150,8 +150,8 @@ pub fn summary(text: &str) -> String {
     format!("{}\n\n{}\n\nTests: {}.", overview.join("\n"), files.join("\n"), spec.tests.len())
 }
 
-/// Returns whether a place that a reviewer names exists: a section, a part of a section, a test, a requirement with a
-/// test, or a file or directory.
+/// Returns whether the location that a reviewer cites exists: a section, a part of a section, a test, a requirement
+/// with a test, or a file or directory.
 pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
     let file = lld::path_of_place(place);
@@ -161,13 +161,14 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 
-/// Returns the line, from 1, where a place starts; `None` if it is not in the text.
+/// Returns the 1-based number of the line where a location starts; `None` if the text has no such location.
 pub fn line_of(text: &str, place: &str) -> Option<usize> {
     let range = parse(text).find_place(place.trim().trim_matches('`').trim())?;
     Some(lld::first_line(text, range))
 }
 
-/// Returns whether the text at this place is the same in both versions. Returns false if either lacks the place.
+/// Returns whether the text at this location is the same in both versions. Returns false if either version lacks the
+/// location.
 pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
     let place = place.trim().trim_matches('`').trim();
     let at = |text| parse(text).find_place(place);

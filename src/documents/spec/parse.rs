@@ -8,16 +8,16 @@ use crate::documents::{
     markdown::{self, MarkdownOutline},
 };
 
-/// A parsed spec. All ranges point into its text.
+/// A parsed spec. All ranges refer to the text that was parsed.
 #[derive(Debug, Default)]
 pub struct ParsedSpec {
     /// Parts that a spec shares with a design: first heading, sections and files.
     pub view: ParsedDesign,
-    /// Current content of the files to modify; each part is named by its path.
+    /// Parts that quote the current content of the files to modify. The name of each part is the path of its file.
     pub state: Vec<SpecPart>,
     pub types: Vec<SpecPart>,
     pub functions: Vec<SpecPart>,
-    /// Change instructions; each part is named by its path.
+    /// Parts with change instructions. The name of each part is the path of its file.
     pub changes: Vec<SpecPart>,
     pub references: Vec<PatternReference>,
     pub tests: Vec<TestMappingRow>,
@@ -52,7 +52,7 @@ pub struct TestMappingRow {
     pub range: Range<usize>,
 }
 
-/// Parses a spec. Any text gives a result.
+/// Parses a spec. Never fails.
 pub fn parse(text: &str) -> ParsedSpec {
     let outline = markdown::parse_outline(text);
     let view = lld::parse_with_schema(SCHEMA, text, &outline);
@@ -67,8 +67,8 @@ pub fn parse(text: &str) -> ParsedSpec {
 }
 
 impl ParsedSpec {
-    /// Returns the range of a place: a section (by number or title), a part of a section, a test, a requirement's test
-    /// or a row of the files table.
+    /// Returns the range of a location: a section (by number or title), a part of a section, a test, a requirement's
+    /// test or a row of the files table.
     pub(super) fn find_place(&self, place: &str) -> Option<Range<usize>> {
         let bare = place.trim_start_matches(['§', '#', ' ']);
         let (word, rest) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));

@@ -1,7 +1,7 @@
 //! Webhook events in our own types.
 //!
-//! GitHub adds events, actions and fields at will. An unknown event becomes `Ignored` with a reason; only an event that
-//! we handle and that lacks a needed field is an error. This module makes no calls and decides nothing.
+//! GitHub adds events, actions and fields at any time. An unknown event becomes `Ignored` with a reason. Only a handled
+//! event that lacks a required field is an error. This module makes no calls and decides nothing.
 
 mod parse;
 mod payload;
@@ -13,7 +13,8 @@ use crate::{
     types::{Actor, CommentId, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp},
 };
 
-/// Ids in a payload that decide which deliveries are processed in sequence. The rest is not parsed.
+/// Ids in a payload that determine which deliveries must be processed one after the other. The rest of the payload is
+/// not parsed.
 #[derive(Deserialize)]
 struct SubjectPayload {
     installation: Option<IdField<InstallationId>>,
@@ -32,7 +33,7 @@ struct IssueNumberField {
     number: IssueNo,
 }
 
-/// A payload that does not have the form of its event.
+/// Error for a payload whose fields do not match its event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     #[error("the payload is not JSON: {why}")]
@@ -47,9 +48,9 @@ pub struct RepoRef {
     pub id: RepoId,
     pub name: RepoName,
     pub private: bool,
-    /// Missing from some payloads.
+    /// Default branch; `None` if the payload does not name it.
     pub default_branch: Option<String>,
-    /// Whether the owner is a user account, whose repositories have no triage and maintain roles. False if the payload
+    /// Whether the owner is a user account; such repositories have no triage and maintain roles. False if the payload
     /// has no owner.
     pub user_owned: bool,
 }
@@ -74,9 +75,9 @@ pub enum WebhookEvent {
         removed: Vec<(RepoId, RepoName)>,
         sender: Actor,
     },
-    /// GitHub tests the webhook's address.
+    /// GitHub tests whether the webhook's URL responds.
     Ping,
-    /// An event that we do not handle; `why` gives the reason in a few words.
+    /// An event that we do not handle. `why` is a short reason.
     Ignored {
         why: String,
     },
@@ -106,7 +107,7 @@ pub enum IssueAction {
     Unlabeled { label: String },
 }
 
-/// A new comment on an issue or a pull request; never an edited one.
+/// A newly created comment on an issue or a pull request. Edits of comments are not included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommentEvent {
     pub repo: RepoRef,
@@ -114,7 +115,7 @@ pub struct CommentEvent {
     pub issue: IssueNo,
     pub is_pull: bool,
     pub comment: CommentId,
-    /// GraphQL node id; `None` for a simulated comment.
+    /// GraphQL node id of the comment; `None` for a simulated comment.
     pub node: Option<String>,
     pub body: String,
     pub sender: Actor,
@@ -122,7 +123,7 @@ pub struct CommentEvent {
     pub issue_author: Actor,
     pub created_at: Timestamp,
     pub url: String,
-    /// Whether an App wrote it on a user's behalf; commands in such comments are ignored.
+    /// Whether an App wrote the comment on a user's behalf. Commands in such comments are ignored.
     pub via_app: bool,
 }
 
@@ -134,7 +135,7 @@ pub struct CommentEditedEvent {
     pub issue: IssueNo,
     pub is_pull: bool,
     pub comment: CommentId,
-    /// Text before the change.
+    /// Text of the comment before it was edited or deleted.
     pub text: String,
     pub sender: Actor,
     pub author: Actor,
@@ -151,7 +152,7 @@ pub struct PullRequestEvent {
     pub sender: Actor,
     pub head_branch: String,
     pub head_oid: Oid,
-    /// Repository of the head branch; `None` if the fork was deleted.
+    /// Repository of the head branch; `None` if that fork was deleted.
     pub head_repo: Option<RepoId>,
     pub base_branch: String,
     pub draft: bool,
@@ -177,7 +178,7 @@ pub struct ReviewEvent {
     pub pull: IssueNo,
     pub review: u64,
     pub body: String,
-    /// Commit that the reviewer was looking at.
+    /// Commit that the review refers to.
     pub commit_id: Option<Oid>,
     pub sender: Actor,
     pub author: Actor,
@@ -207,17 +208,17 @@ pub struct ReviewCommentEvent {
     pub via_app: bool,
 }
 
-/// A completed check, check suite or workflow run, or a status.
+/// A completed CI result: a check run, a check suite, a workflow run or a commit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CiEvent {
     pub repo: RepoRef,
     pub installation: InstallationId,
-    /// App that created the check; `None` for a status.
+    /// App that created the check; `None` for a commit status.
     pub app: Option<u64>,
     pub commit: Oid,
-    /// Branches that GitHub lists for the commit.
+    /// Branches that, according to GitHub, contain the commit.
     pub branches: Vec<String>,
-    /// Repository of the commit's branch, if GitHub names it.
+    /// Repository of the branch that the commit belongs to; `None` if GitHub does not name it.
     pub head_repo: Option<RepoId>,
 }
 
@@ -227,7 +228,7 @@ pub struct CheckRerequestEvent {
     pub installation: InstallationId,
     /// App that created the check.
     pub app: u64,
-    /// Name of the check; empty for a suite.
+    /// Name of the check run; empty for a check suite.
     pub name: String,
     pub head_oid: Oid,
     pub head_branch: Option<String>,
@@ -258,7 +259,7 @@ pub enum RepositoryAction {
 pub struct InstallationEvent {
     pub action: InstallationAction,
     pub installation: InstallationId,
-    /// Login of the account.
+    /// Login of the account that the App is installed on.
     pub account: String,
     pub repositories: Vec<(RepoId, RepoName)>,
     pub sender: Actor,
@@ -289,12 +290,12 @@ impl WebhookEvent {
         "repository",
     ];
 
-    /// Parses a verified delivery's body as the event that its header names.
+    /// Parses the body of a verified delivery. `event_name` is the event named in the delivery's header.
     pub fn parse(event_name: &str, body: &[u8]) -> Result<Self, PayloadError> {
         parse::parse(event_name, body)
     }
 
-    /// Returns the ids that the inbox stores to order deliveries.
+    /// Returns the ids that the inbox stores to decide the order of deliveries.
     pub fn subject(event_name: &str, body: &[u8]) -> DeliverySubject {
         let Ok(named) = serde_json::from_slice::<SubjectPayload>(body) else {
             return DeliverySubject::default();
@@ -307,7 +308,7 @@ impl WebhookEvent {
         }
     }
 
-    /// Returns the installation; `None` for pings and ignored events.
+    /// Returns the installation that the event belongs to; `None` for pings and ignored events.
     pub fn installation(&self) -> Option<InstallationId> {
         match self {
             Self::Issue(e) => Some(e.installation),
@@ -325,7 +326,8 @@ impl WebhookEvent {
         }
     }
 
-    /// Returns the repository, or `None` for events about an installation, pings and ignored events.
+    /// Returns the repository that the event belongs to; `None` for pings, ignored events and events about an
+    /// installation.
     pub fn repo(&self) -> Option<&RepoRef> {
         match self {
             Self::Issue(e) => Some(&e.repo),

@@ -204,7 +204,7 @@ fn parse_review_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
     }))
 }
 
-/// Parses check runs, check suites and workflow runs, which differ mainly in their key.
+/// Parses a check run, check suite or workflow run. The three differ mainly in the key of the payload, `key`.
 fn parse_check(p: WebhookPayload<'_>, key: &str) -> WebhookEventResult {
     let branch = if key == "check_run" {
         "check_run.check_suite.head_branch".into()

@@ -1,4 +1,4 @@
-//! Field access in webhook payloads. Errors name the missing field by its whole path.
+//! Access to fields of webhook payloads. Errors name the full path of the missing field.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(super) struct WebhookPayload<'a> {
 type PayloadResult<T> = Result<T, PayloadError>;
 
 impl<'a> WebhookPayload<'a> {
-    /// Returns the value at a path such as `issue.user.id`; `None` also for `null`.
+    /// Returns the value at a path such as `issue.user.id`; `None` if it is missing or `null`.
     pub(super) fn value_at(self, path: &str) -> Option<&'a Value> {
         path.split('.').try_fold(self.value, |value, key| value.get(key)).filter(|value| !value.is_null())
     }
@@ -32,7 +32,7 @@ impl<'a> WebhookPayload<'a> {
         self.value_at(path).and_then(Value::as_str).ok_or_else(|| self.missing_field(path, "a text"))
     }
 
-    /// Returns the string at `path`, or an empty string if GitHub omits it or sends `null`.
+    /// Returns the string at `path`, or an empty string if it is missing or `null`.
     pub(super) fn text_or_empty(self, path: &str) -> &'a str {
         self.value_at(path).and_then(Value::as_str).unwrap_or_default()
     }
@@ -61,7 +61,7 @@ impl<'a> WebhookPayload<'a> {
         Timestamp::parse(self.text(path)?).map_err(|_| self.missing_field(path, "a time"))
     }
 
-    /// Returns the user that caused the event. GitHub adds `sender` to every payload.
+    /// Returns the user who caused the event, from the field `sender` that GitHub adds to every payload.
     pub(super) fn sender(self) -> PayloadResult<Actor> {
         self.actor("sender")
     }
@@ -74,7 +74,7 @@ impl<'a> WebhookPayload<'a> {
         })
     }
 
-    /// Returns the author; `ghost` if GitHub sends `null` because the account was deleted.
+    /// Returns the author at `path`. Returns the user `ghost` if GitHub sends `null` because the account was deleted.
     pub(super) fn author(self, path: &str) -> PayloadResult<Actor> {
         if self.value_at(path).is_some() { self.actor(path) } else { Ok(ghost()) }
     }
@@ -94,7 +94,8 @@ impl<'a> WebhookPayload<'a> {
         self.number("installation.id").map(InstallationId)
     }
 
-    /// Returns the repositories listed in an installation's payload. Skips malformed entries, which no run could use.
+    /// Returns the repositories listed in an installation's payload. Skips malformed entries, because no run could use
+    /// them.
     pub(super) fn repositories(self, path: &str) -> Vec<(RepoId, RepoName)> {
         let listed = self.value_at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let known = |repo: &Value| {

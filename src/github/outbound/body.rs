@@ -1,4 +1,5 @@
-//! The type of text that may be posted: checked once more as a whole, and split into comments that fit GitHub's limit.
+//! The type of a body that may be posted. The body is checked once more as a whole, and split into comments that fit
+//! GitHub's limit.
 
 use comrak::{Arena, Node, Options, nodes::NodeValue, parse_document};
 
@@ -8,17 +9,16 @@ use super::{
 };
 use crate::{documents::unix_lines, limits};
 
-/// A text that may be posted. Its lines end in LF, so that our line numbers match the parser's.
+/// A body that may be posted to GitHub. Its lines end in LF, so that our line numbers match the parser's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboundBody(pub(super) String);
 
 impl OutboundBody {
-    /// Builds a body from our own text. All text by models and strangers in it must have passed
-    /// [`clean`](super::clean), [`plain`](super::inline_text) or [`code`](super::inline_code). Only `messages` calls
-    /// this.
+    /// Builds a body from our own text. Any untrusted text in it must have passed [`clean`](super::clean),
+    /// [`plain`](super::inline_text) or [`code`](super::inline_code). Only `messages` calls this function.
     ///
-    /// Text from [`clean`](super::clean) is enclosed in seams. It becomes a code block if the text around it would
-    /// change how Markdown parses it.
+    /// Text from [`clean`](super::clean) is enclosed in separator characters. If the surrounding text would change how
+    /// Markdown parses such a part, the part becomes a code block.
     pub fn frame(text: String) -> Self {
         let mut parts: Vec<String> = unix_lines(text).split(SEAM).map(str::to_owned).collect();
         for _ in 0..parts.len() {
@@ -30,8 +30,8 @@ impl OutboundBody {
         Self(parts.concat())
     }
 
-    /// Builds a body from a posted text that we edited. Other people may have edited it too, and it has no seams to
-    /// mark their text. So any block with active content becomes a code block.
+    /// Builds a body from a posted text that we have edited. Other people may have edited the text too, and no
+    /// separators mark their parts. Therefore every block with active content becomes a code block.
     pub fn from_posted(text: String) -> Self {
         let mut text = unix_lines(text);
         for _ in 0..MAX_PASSES {
@@ -57,8 +57,9 @@ impl OutboundBody {
         &self.0
     }
 
-    /// Splits the body into parts within GitHub's limit, each with space for a marker. Splits are between blocks and
-    /// not right after a heading; open folds are closed and reopened. A body that fits is one part.
+    /// Splits the body into parts that fit GitHub's limit, each with space for a marker. Splits are made between
+    /// blocks, but never right after a heading. A `<details>` section that is open at a split is closed there and
+    /// reopened in the next part. A body that fits is returned as one part.
     pub fn pieces(&self) -> Vec<String> {
         const ROOM: usize = 200;
         let limit = limits::BODY_CHARS - ROOM;
@@ -89,8 +90,8 @@ impl OutboundBody {
     }
 }
 
-/// Returns the index of the first part between seams (every second part) that would be rewritten differently in its
-/// context. Such a part has active content, is hidden, or runs past its end.
+/// Returns the index of the first untrusted part whose rewritten form would differ in this context. Every second part
+/// is untrusted. A part differs if it has active content, is hidden, or continues into the text after it.
 fn first_changed_part(parts: &[String]) -> Option<usize> {
     let arena = Arena::new();
     let root = parse_document(&arena, &parts.concat(), &all_extensions());
@@ -106,7 +107,8 @@ fn first_changed_part(parts: &[String]) -> Option<usize> {
     None
 }
 
-/// Returns the parser options for all extensions that GitHub supports. A footnote without a reference stays in place.
+/// Returns parser options with all Markdown extensions that GitHub supports. A footnote definition that nothing refers
+/// to keeps its position.
 fn all_extensions() -> Options<'static> {
     let mut options = parser_options();
     options.extension.footnotes = true;
@@ -119,7 +121,7 @@ fn line_of(node: Node<'_>) -> usize {
     node.data().sourcepos.start.line
 }
 
-/// Calls `see` for each top-level block, in order, with the blank lines after it.
+/// Calls `see` for each top-level block, in order. The text passed to `see` includes the blank lines after the block.
 fn for_each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let arena = Arena::new();
@@ -132,8 +134,8 @@ fn for_each_block(text: &str, mut see: impl FnMut(&str, Node<'_>)) {
     }
 }
 
-/// Returns whether a node is hidden or has an effect when posted. A link to a thread is not active, because our own
-/// texts contain such links.
+/// Returns whether a node is hidden or has an effect when posted. Links to threads do not count as active, because our
+/// own texts contain such links.
 fn is_active(node: Node<'_>) -> bool {
     match &node.data().value {
         NodeValue::HtmlBlock(html) => !is_frame_tag(&html.literal),
@@ -156,7 +158,7 @@ fn has_active_content(text: &str) -> bool {
     text.char_indices().any(|(at, c)| is_active_sign(c, &text[..at], &text[at + c.len_utf8()..]))
 }
 
-/// Returns whether the HTML contains only tags that our own texts use.
+/// Returns whether the HTML contains only tags that our own texts use, and no active content.
 fn is_frame_tag(html: &str) -> bool {
     const TAGS: [&str; 9] = [
         "<details>",
@@ -173,15 +175,16 @@ fn is_frame_tag(html: &str) -> bool {
     !words.contains('<') && !has_active_content(&words)
 }
 
-/// A top-level block with the blank lines after it. `folds` is the number of folds it opens minus those it closes.
+/// A top-level block, including the blank lines after it. `folds` is the number of `<details>` sections that the block
+/// opens minus the number that it closes.
 #[derive(Default)]
 struct OutboundBlock {
     text: String,
     folds: isize,
 }
 
-/// Splits a body into blocks, in order. A heading or an opening fold stays with the next block. A block longer than
-/// `limit` becomes several code blocks.
+/// Splits a body into blocks, in order. A heading or an opening `<details>` tag stays with the next block. A block
+/// longer than `limit` is split into several code blocks.
 fn split_blocks(text: &str, limit: usize) -> Vec<OutboundBlock> {
     let (mut out, mut block) = (Vec::new(), OutboundBlock::default());
     for_each_block(text, |text, node| {

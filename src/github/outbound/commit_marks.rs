@@ -1,26 +1,28 @@
-//! Neutralises marks in titles, commit messages and pull request texts. These texts end up on the default branch, where
-//! CI, GitHub, git and release tools read marks such as `[skip ci]`. Text by models and strangers must not contain a
-//! mark.
+//! Neutralises marks in titles, commit messages and pull request bodies. These texts end up on the default branch,
+//! where CI, GitHub, git and release tools act on marks such as `[skip ci]`. Untrusted text must therefore not contain
+//! a mark.
 
 use super::{GUARD, OutboundBody, cut_at_line, insert_guards, plain_line, scrub};
 use crate::documents::secrets;
 
-/// Maximum length of a mark in brackets; a longer text in brackets is prose.
+/// Maximum number of characters of a mark in brackets; anything longer in brackets is treated as prose.
 const MARK_CHARS: usize = 40;
 
-/// Marks that act anywhere in a text, each with the offset at which a guard splits it.
+/// Marks that take effect anywhere in a text. The number is the offset at which a guard character is inserted to split
+/// the mark.
 const MARK_WORDS: [(&str, usize); 5] =
     [("skip-checks", 4), ("no_ci", 2), ("breaking change", 8), ("breaking-change", 8), ("release-as", 7)];
 
 const CLOSING_VERBS: [&str; 9] =
     ["close", "closes", "closed", "fix", "fixes", "fixed", "resolve", "resolves", "resolved"];
 
-/// Returns one line of untrusted text as a title or commit subject.
+/// Returns untrusted text as a single line without active marks, for a title or a commit subject.
 pub fn inert_subject(text: &str, cap_chars: usize) -> String {
     disarm(&plain_line(text, cap_chars))
 }
 
-/// Returns untrusted text as a commit message body, wrapped at spaces to at most `columns`.
+/// Returns untrusted text without active marks, for the body of a commit message. Lines are wrapped at spaces to at
+/// most `columns` characters.
 pub fn inert_message(text: &str, cap_chars: usize, columns: usize) -> String {
     let text = secrets::redact(&scrub(text));
     let lines = cut_at_line(&text, cap_chars).trim().lines();
@@ -30,14 +32,14 @@ pub fn inert_message(text: &str, cap_chars: usize, columns: usize) -> String {
     disarm(&wrapped.join("\n"))
 }
 
-/// Returns whether the text contains marks that act on the default branch.
+/// Returns whether the text contains marks that would take effect on the default branch.
 pub fn has_marks(text: &str) -> bool {
     text.lines().any(|line| !guard_positions(line).is_empty())
 }
 
 impl OutboundBody {
-    /// Neutralises the marks of a pull request's text, except in lines for which `own` is true. So only those lines can
-    /// close an issue.
+    /// Neutralises marks, including issue-closing keywords, in a pull request's body, except in lines for which `own`
+    /// returns true. So only those lines can close an issue.
     #[must_use]
     pub fn without_marks(self, own: impl Fn(&str) -> bool) -> Self {
         let line = |line: &str| if own(line) { line.to_owned() } else { disarm(line) };
@@ -45,7 +47,7 @@ impl OutboundBody {
     }
 }
 
-/// Inserts a guard into each mark of the text.
+/// Inserts a guard character into each mark of the text, so that the mark has no effect.
 fn disarm(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {
@@ -67,7 +69,7 @@ fn disarm(text: &str) -> String {
     out
 }
 
-/// Returns the byte positions in a line at which a guard is needed.
+/// Returns the byte positions in a line at which a guard character is needed.
 fn guard_positions(line: &str) -> Vec<usize> {
     // ASCII lowercasing keeps byte positions.
     let lower = line.to_ascii_lowercase();
@@ -97,15 +99,16 @@ fn trailer_colon(line: &str) -> Option<usize> {
     line[colon..].starts_with(':').then_some(colon)
 }
 
-/// Returns whether the text after an opening bracket skips CI: `skip ci]`, `ci-skip]`, `no ci]`, `skip
-/// azurepipelines]`.
+/// Returns whether the text after an opening bracket is a mark that skips CI, such as `skip ci]`, `ci-skip]`, `no ci]`
+/// or `skip azurepipelines]`.
 fn skips_ci(rest: &str) -> bool {
     let Some((inside, _)) = rest.split_once(']') else { return false };
     let has = |word: &str| inside.split(|c: char| !c.is_ascii_alphanumeric()).any(|known| known == word);
     inside.len() <= MARK_CHARS && (has("skip") || has("no") && has("ci"))
 }
 
-/// Returns whether the text after a closing verb refers to an issue: `: #1`, ` owner/repo#1`, ` GH-1` or a URL.
+/// Returns whether the text after a closing keyword refers to an issue, such as `: #1`, ` owner/repo#1`, ` GH-1` or a
+/// URL.
 fn points_to_issue(rest: &str) -> bool {
     let word = rest.trim_start_matches([' ', '\t', ':']);
     let word = word.split_whitespace().next().unwrap_or_default();
@@ -116,7 +119,7 @@ fn points_to_issue(rest: &str) -> bool {
             || word.starts_with("http"))
 }
 
-/// Wraps a line at spaces.
+/// Wraps a line at spaces to at most `columns` characters where possible.
 fn wrap(line: &str, columns: usize) -> String {
     let indent = if line.starts_with("- ") { "  " } else { "" };
     let (mut out, mut length) = (String::new(), 0);

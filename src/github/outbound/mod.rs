@@ -1,9 +1,9 @@
-//! Sanitiser for text by models and strangers before it is posted.
+//! Sanitiser for untrusted text, written by models or strangers, before it is posted.
 //!
-//! Posted Markdown can ping people, close issues, trigger other bots, load images and break out of the fold around it.
-//! This module parses it with comrak, a port of the parser that GitHub uses, and rewrites it without such content. The
-//! result is an [`OutboundBody`], which only `messages` builds and which is checked once more as a whole. This module
-//! does not use GitHub's API.
+//! Posted Markdown can notify people, close issues, trigger other bots, load images and break out of the `<details>`
+//! section around it. This module parses the Markdown with comrak, a port of the parser that GitHub uses, and rewrites
+//! it without such content. The result is an [`OutboundBody`]. Only `messages` builds this type, and each body is
+//! checked once more as a whole. This module does not use GitHub's API.
 
 use std::fmt;
 
@@ -16,19 +16,20 @@ pub use body::OutboundBody;
 pub use commit_marks::{has_marks, inert_message, inert_subject};
 use rewrite::{CheckboxMode, InlineContainer, InlineWriter, rewrite};
 
-/// Zero-width space that separates an active sign from its target. It is invisible, and `trim` does not remove it.
+/// Zero-width space inserted after an active character, such as `@`, so that it has no effect. It is invisible, and
+/// `trim` does not remove it.
 const GUARD: char = '\u{200B}';
 
-/// Marks both ends of text by others inside our own text. Input cannot contain it, because control characters are
-/// removed.
+/// Separator at both ends of untrusted text inside our own text. Untrusted text cannot contain it, because control
+/// characters are removed first.
 const SEAM: char = '\u{1F}';
 
 const CUT_NOTICE: &str = "\n\n*… cut here for length.*";
 
-/// Maximum rewrites of a text. A text that still changes after them becomes a code block.
+/// Maximum number of times that a text is rewritten. A text that the last rewrite still changed becomes a code block.
 const MAX_PASSES: usize = 6;
 
-/// Sanitised Markdown by a model or a stranger. Use `{}` to insert it into a frame.
+/// Sanitised Markdown by a model or a stranger. Use `{}` to insert it into our own text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InertMarkdown(String);
 
@@ -42,20 +43,20 @@ impl InertMarkdown {
     }
 }
 
-/// Writes the text between seams, for [`OutboundBody::frame`].
+/// Writes the sanitised text between two separators, which [`OutboundBody::frame`] recognises.
 impl fmt::Display for InertMarkdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SEAM}{}{SEAM}", self.0)
     }
 }
 
-/// Sanitises Markdown and limits it to `cap_chars`. Code stays as written, except for secrets and control characters.
-/// Idempotent.
+/// Sanitises Markdown and limits it to `cap_chars` characters. Code is kept as written, except for secrets and control
+/// characters. Sanitising the result again does not change it.
 pub fn clean(text: &str, cap_chars: usize) -> InertMarkdown {
     clean_with(text, cap_chars, CheckboxMode::Text)
 }
 
-/// Same as [`clean`], but keeps task list checkboxes, for the text of an issue.
+/// Same as [`clean`], but keeps task list checkboxes. Used for the body of an issue.
 pub fn clean_with_checkboxes(text: &str, cap_chars: usize) -> InertMarkdown {
     clean_with(text, cap_chars, CheckboxMode::Keep)
 }
@@ -79,8 +80,8 @@ fn clean_with(text: &str, cap_chars: usize, boxes: CheckboxMode) -> InertMarkdow
     }
 }
 
-/// Returns one line of untrusted text for use inside our own sentence: a title, a reason, a login. Only inline code
-/// keeps its Markdown meaning.
+/// Returns untrusted text as one line for use inside our own sentence, such as a title, a reason or a login. Only
+/// inline code keeps its Markdown meaning.
 pub fn inline_text(text: &str, cap_chars: usize) -> String {
     let text = one_line(text, cap_chars);
     let parts: Vec<&str> = text.split('`').collect();
@@ -106,19 +107,19 @@ pub fn inline_text(text: &str, cap_chars: usize) -> String {
     words.finish()
 }
 
-/// Returns one line of untrusted text as inline code: a path, a location, a model's id.
+/// Returns untrusted text as one line of inline code, such as a path, a location or a model id.
 pub fn inline_code(text: &str, cap_chars: usize) -> String {
     let text = one_line(text, cap_chars).replace('`', "'").replace('|', "¦");
     if text.is_empty() { "–".to_owned() } else { format!("`{text}`") }
 }
 
-/// Returns one line of untrusted text for places without Markdown, such as a title or a commit subject. The line closes
-/// no issue and mentions nobody.
+/// Returns untrusted text as one line for places without Markdown, such as a title or a commit subject. The line cannot
+/// close an issue or mention anybody.
 pub fn plain_line(text: &str, cap_chars: usize) -> String {
     insert_guards(&one_line(text, cap_chars))
 }
 
-/// Inserts a guard after each active sign.
+/// Inserts a guard character after each active character, such as `@` in a mention.
 fn insert_guards(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for (at, c) in text.char_indices() {
@@ -130,7 +131,8 @@ fn insert_guards(text: &str) -> String {
     out
 }
 
-/// Returns untrusted text as a code block: a diff, a log. The fence is longer than any in the text.
+/// Returns untrusted text, such as a diff or a log, as a code block. The fence is longer than any run of backticks in
+/// the text.
 pub fn code_block(info: &'static str, text: &str, cap_chars: usize) -> String {
     let text = secrets::redact(&scrub(text));
     let shown = cut_at_line(&text, cap_chars);
@@ -138,14 +140,14 @@ pub fn code_block(info: &'static str, text: &str, cap_chars: usize) -> String {
     fence(info, shown.trim_end()) + note
 }
 
-/// Returns a code block that its content cannot close.
+/// Returns a code block whose fence the content cannot close.
 fn fence(info: &str, text: &str) -> String {
     let fence = longer_fence(text, 2);
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{fence}{info}\n{text}{end}{fence}")
 }
 
-/// Returns a run of backticks longer than any in the text, and longer than `least`.
+/// Returns a sequence of backticks that is longer than any in the text and longer than `least`.
 fn longer_fence(text: &str, least: usize) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(least) + 1)
@@ -164,7 +166,7 @@ fn fits(text: &str, cap_chars: usize) -> bool {
     text.len() <= cap_chars || text.chars().nth(cap_chars).is_none()
 }
 
-/// Removes control, direction and invisible characters, and normalises line ends.
+/// Removes control characters, text direction characters and invisible characters, and converts line ends to LF.
 fn scrub(text: &str) -> String {
     if text.bytes().all(|b| matches!(b, b'\n' | b'\t' | b' '..=b'~')) {
         return text.to_owned();
@@ -173,7 +175,8 @@ fn scrub(text: &str) -> String {
     text.chars().filter(|&c| c == '\n' || c == '\t' || !(c.is_control() || is_invisible(c))).collect()
 }
 
-/// Truncates to `keep` characters, at a line break if one is in the second half.
+/// Truncates the text to `keep` characters. If the second half of those characters contains a line break, the text is
+/// cut there.
 fn cut_at_line(text: &str, keep: usize) -> &str {
     let Some((end, _)) = text.char_indices().nth(keep) else { return text };
     let head = &text[..end];
@@ -183,7 +186,8 @@ fn cut_at_line(text: &str, keep: usize) -> &str {
     }
 }
 
-/// Rewrites the text until it no longer changes: replacing one construct can change how its neighbours parse.
+/// Rewrites the text until a rewrite no longer changes it, because replacing one construct can change how its
+/// neighbours are parsed.
 fn rewrite_until_stable(source: &str, boxes: CheckboxMode) -> String {
     let mut text = source.to_owned();
     for _ in 0..MAX_PASSES {
@@ -196,8 +200,8 @@ fn rewrite_until_stable(source: &str, boxes: CheckboxMode) -> String {
     fence("", source.trim_matches('\n'))
 }
 
-/// Returns whether this sign pings people, refers to a thread, or starts a URL or a command, whatever Markdown is
-/// around it.
+/// Returns whether this character, in its context, notifies people, refers to a thread, or starts a URL or a command.
+/// The surrounding Markdown does not matter.
 fn is_active_sign(c: char, before: &str, rest: &str) -> bool {
     let next = rest.as_bytes().first().copied().unwrap_or(b' ');
     let follows = |word: &str| {
@@ -222,7 +226,7 @@ fn is_active_sign(c: char, before: &str, rest: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the sanitised text with visible guards.
+    /// Returns the sanitised text with each guard character shown as `·`.
     fn shown(text: &str) -> String {
         clean(text, 10_000).as_str().replace(GUARD, "·")
     }

@@ -1,7 +1,7 @@
-//! Rewriter of Markdown, based on the tree that comrak, GitHub's parser, produces.
+//! Rewriter of Markdown, based on the syntax tree of comrak, a port of GitHub's parser.
 //!
-//! Only constructs with a match arm here are written, each in one canonical form; everything else becomes plain words.
-//! So it does not matter how another parser reads the source, and hidden content is dropped.
+//! Only constructs with a match arm here are written, each in one canonical form. Everything else becomes plain text.
+//! So hidden content is dropped, and it does not matter how another parser would read the source.
 
 use comrak::{
     Arena, Node, Options,
@@ -12,7 +12,7 @@ use comrak::{
 use super::{GUARD, fence, is_active_sign, longer_fence, scrub};
 use crate::documents::secrets;
 
-/// Maximum nesting of quotes, lists and emphasis; protects the stack.
+/// Maximum nesting depth of quotes, lists and emphasis; protects against stack overflow.
 const MAX_DEPTH: usize = 24;
 
 /// Fence languages that GitHub renders as something other than code.
@@ -21,12 +21,12 @@ const RENDERED_FENCES: [&str; 6] = ["mermaid", "geojson", "topojson", "stl", "ma
 /// Treatment of task list checkboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CheckboxMode {
-    /// Plain text that nobody can tick.
+    /// Checkboxes become plain text that nobody can tick.
     Text,
     Keep,
 }
 
-/// Returns the parser options for the extensions that the rewriter can write. Footnotes become plain words.
+/// Returns parser options with only the extensions that the rewriter can write. Footnotes become plain text.
 pub(super) fn parser_options() -> Options<'static> {
     let mut options = Options::default();
     options.extension.table = true;
@@ -35,14 +35,14 @@ pub(super) fn parser_options() -> Options<'static> {
     options
 }
 
-/// Returns the text without active content, or `None` if it is nested too deep.
+/// Returns the text without active content, or `None` if it is nested too deeply.
 pub(super) fn rewrite(text: &str, boxes: CheckboxMode) -> Option<String> {
     let (arena, mut options) = (Arena::new(), parser_options());
     options.extension.tasklist = boxes == CheckboxMode::Keep;
     write_blocks(parse_document(&arena, text, &options).children())
 }
 
-/// Writes top-level blocks; `None` if they are nested too deep.
+/// Returns the Markdown of these top-level blocks, or `None` if they are nested too deeply.
 pub(super) fn write_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Option<String> {
     let nodes: Vec<_> = nodes.collect();
     let mut inside = nodes.iter().flat_map(|block| block.descendants());
@@ -50,16 +50,16 @@ pub(super) fn write_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>) -> Option<
     (!deep).then(|| render_blocks(nodes.into_iter(), false))
 }
 
-/// Returns the language that a fence keeps for syntax highlighting, or an empty string.
+/// Returns the language of a code fence to keep for syntax highlighting, or an empty string if it must not be kept.
 pub(super) fn fence_language(info: &str) -> &str {
     let word = info.split(char::is_whitespace).next().unwrap_or_default();
     let named = word.len() <= 20 && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"+#-_.".contains(&b));
     if named && !RENDERED_FENCES.iter().any(|drawn| word.eq_ignore_ascii_case(drawn)) { word } else { "" }
 }
 
-/// Returns whether a link may point to this URL. It must be absolute and contain no Markdown characters. It must not
-/// point to an issue, pull request, discussion or commit, because GitHub posts a "mentioned this" there, whoever owns
-/// the repository.
+/// Returns whether a link may point to this URL. The URL must be absolute and contain no Markdown characters. It must
+/// not point to an issue, pull request, discussion or commit. Otherwise GitHub would post a "mentioned this" note in
+/// that thread, even in other people's repositories.
 pub(super) fn is_allowed_link(url: &str) -> bool {
     const THREADS: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/discussions/", "/commit/"];
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/:?#=&+,".contains(&b);
@@ -69,7 +69,8 @@ pub(super) fn is_allowed_link(url: &str) -> bool {
         && !THREADS.iter().any(|part| small.contains(part))
 }
 
-/// Writes blocks one after the other, without blank lines in a `tight` list where possible.
+/// Returns the blocks as Markdown, one after the other. In a `tight` list, blank lines between blocks are omitted where
+/// possible.
 fn render_blocks<'a>(nodes: impl Iterator<Item = Node<'a>>, tight: bool) -> String {
     let mut out = String::new();
     for node in nodes {
@@ -139,11 +140,11 @@ fn prefix_lines(mark: &str, below: &str, inside: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Container of inline content.
+/// Kind of Markdown element that contains inline content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum InlineContainer {
     Paragraph,
-    /// A place that must stay on one line, such as a heading.
+    /// An element that must stay on one line, such as a heading.
     Line,
     Cell,
 }
@@ -152,7 +153,7 @@ pub(super) enum InlineContainer {
 pub(super) struct InlineWriter {
     out: String,
     container: InlineContainer,
-    /// Start of the current line in `out`.
+    /// Byte offset in `out` at which the current line starts.
     line: usize,
 }
 
@@ -189,7 +190,7 @@ impl InlineWriter {
         }
     }
 
-    /// Writes text so that no Markdown or HTML in it has an effect.
+    /// Writes text escaped, so that no Markdown or HTML in it has an effect.
     pub(super) fn write_text(&mut self, text: &str) {
         let text = secrets::redact(&scrub(text));
         for (at, c) in text.char_indices() {
@@ -221,7 +222,7 @@ impl InlineWriter {
         }
     }
 
-    /// Writes finished Markdown unchanged.
+    /// Writes Markdown that is already escaped, unchanged.
     pub(super) fn write_inline(&mut self, written: &str) {
         self.out.push_str(written);
     }
@@ -252,7 +253,7 @@ impl InlineWriter {
         self.out.push_str(behind);
     }
 
-    /// Writes a link, or its text and its URL as code if the URL is not allowed.
+    /// Writes a link. If the URL is not allowed, writes the link's text followed by the URL as inline code.
     fn write_link(&mut self, url: &str, node: Node<'_>) {
         let words = node.collect_text();
         match is_allowed_link(url) {

@@ -1,4 +1,4 @@
-//! Tests of the client against a fake GitHub with scripted responses that records its requests.
+//! Tests of the client against a fake GitHub, which sends scripted responses and records its requests.
 
 mod pace;
 mod refusals;
@@ -63,18 +63,19 @@ impl Clock for SteppedClock {
     }
 }
 
-/// A request as it arrived.
+/// A request as the fake GitHub received it.
 #[derive(Debug, Clone)]
 struct ReceivedApiRequest {
     /// Request line, such as `GET /repos/o/r?x=y`.
     line: String,
     authorization: String,
-    /// The `If-None-Match` header.
+    /// Value of the `If-None-Match` header.
     known: Option<String>,
     body: Value,
 }
 
-/// Response script. The number counts earlier requests with the same line.
+/// Function that returns the response to a request. The number is the count of earlier requests with the same request
+/// line.
 type ApiResponseScript = Arc<dyn Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> + Send + Sync>;
 
 struct CannedApiResponse {
@@ -101,8 +102,8 @@ struct FakeGitHub {
 }
 
 impl FakeGitHub {
-    /// Starts a server that answers requests for tokens, the repository and our bot's account by itself. It answers all
-    /// other requests by `script` or with 404.
+    /// Starts a fake GitHub. It has built-in responses to requests for tokens, the repository and our bot's account.
+    /// All other requests are answered by `script`, or with 404 if `script` returns `None`.
     async fn start(
         script: impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> + Send + Sync + 'static,
     ) -> Self {
@@ -151,7 +152,7 @@ impl FakeGitHub {
         self.requests().iter().filter(|seen| seen.line.starts_with(start)).count()
     }
 
-    /// Returns the writes that arrived, in order, without token requests.
+    /// Returns the writes that the server received, in order, without token requests.
     fn writes(&self) -> Vec<ReceivedApiRequest> {
         let write = |seen: &ReceivedApiRequest| {
             !seen.line.starts_with("GET ") && !seen.line.contains("access_tokens")

@@ -1,9 +1,9 @@
-//! Tests of the order of writes when the bucket is empty.
+//! Tests of the order in which writes are sent when the bucket is empty.
 
 use super::*;
 use crate::types::{CommentId, IssueNo};
 
-/// Returns a server that accepts all writes of these tests.
+/// Returns a fake GitHub that accepts all writes of these tests.
 async fn accepting_server() -> FakeGitHub {
     let comment = json!({
         "id": 5, "user": null, "html_url": "https://x/c",
@@ -16,7 +16,8 @@ async fn accepting_server() -> FakeGitHub {
     .await
 }
 
-/// Waits until that many writes have arrived. The clock stands still; only the loopback connection takes time.
+/// Waits until the server has received `writes` writes. The clock stands still, so only the loopback connection takes
+/// time.
 async fn wait_for_writes(fake: &FakeGitHub, writes: usize) -> Vec<String> {
     while fake.writes().len() < writes {
         tokio::task::yield_now().await;

@@ -1,4 +1,5 @@
-//! Tests of refusals by GitHub: final, temporary, and those after which the write may have taken effect.
+//! Tests of refusals by GitHub: final refusals, temporary refusals, and errors after which the write may still have
+//! taken effect.
 
 use super::*;
 use crate::{
@@ -16,7 +17,7 @@ fn comment(id: u64) -> Value {
 const POST: &str = "POST /repos/o/r/issues/1/comments";
 const LOOK: &str = "GET /repos/o/r/issues/1/comments";
 
-/// Returns the error of a label change whose GraphQL response has this error, and the repository.
+/// Makes a label change whose GraphQL response contains `error`. Returns the resulting error and the repository.
 async fn label_swap_error(error: Value) -> (GitHubApiError, GitHubRepo) {
     let fake = FakeGitHub::start(move |seen, _| match seen.line.as_str() {
         line if line.starts_with("GET /repos/o/r/labels/") => canned(200, json!({ "node_id": "LA_1" })),

@@ -1,4 +1,4 @@
-//! Tests that a repeated write leaves one object.
+//! Tests that repeating a write creates only one object.
 
 use super::*;
 use crate::types::{CommentId, InstallationId, IssueNo, Oid};
@@ -111,7 +111,8 @@ fn spec(path: &str) -> CommitSpec {
     }
 }
 
-/// Scripts a repository whose branch is at `head`. It accepts our commit only if that is the expected head.
+/// Returns the script of a repository whose branch is at `head`. The server accepts our commit only if the commit
+/// expects that head.
 fn branch_script(head: char) -> impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> {
     move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/countersign/issue-1" => {
@@ -280,8 +281,8 @@ async fn label_is_replaced_in_one_write() {
     );
 }
 
-/// Scripts a server whose reads lag: a comment shows only after `from` further lookups. The responses to the first
-/// `lost` posts are lost.
+/// Returns the script of a server whose reads lag: a new comment becomes visible only after `from` more lookups. The
+/// responses to the first `lost` posts are lost.
 fn lagging_comments(
     from: usize,
     lost: usize,
@@ -310,7 +311,7 @@ fn lagging_comments(
     }
 }
 
-/// Posts a comment like a step: retries after a while as long as the error is temporary.
+/// Posts a comment in the same way as a step does: retries after a while as long as the error is temporary.
 async fn ensure_comment_until_done(fake: &FakeGitHub) -> Comment {
     let repo = fake.repo();
     for attempt in 0..60 {

@@ -1,4 +1,4 @@
-//! App pages: create an App from a manifest, as `countersign setup` does, and install it on repositories.
+//! Pages about Apps: creating an App from a manifest, as `countersign setup` does, and installing it on repositories.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl SubmittedManifest {
     }
 }
 
-/// GitHub's rule for an App's slug.
+/// Returns an App's slug, derived from its name by GitHub's rule.
 fn app_slug(name: &str) -> String {
     let dashed: String =
         name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -61,7 +61,8 @@ fn app_slug(name: &str) -> String {
 }
 
 impl Hub {
-    /// Submits the manifest page as `owner`: creates the App and returns the redirect URL with `code` and `state`.
+    /// Acts as `owner` submitting the manifest page. Creates the App and returns the redirect URL with `code` and
+    /// `state`.
     pub fn approve_manifest(&self, manifest: &str, state: &str, owner: UserId) -> Result<Url, HubError> {
         let manifest = SubmittedManifest::parse(manifest)?;
         let pem = new_key()?;
@@ -94,7 +95,7 @@ impl Hub {
 }
 
 impl HubPageRequest<'_> {
-    /// Shows the App that the manifest would create; the button creates it.
+    /// Returns the page that shows the App described by the manifest, with a button that creates the App.
     pub(super) fn new_app(&self) -> HubPageResult {
         let fields =
             if self.request.method == Method::POST { self.fields() } else { self.request.query.clone() };

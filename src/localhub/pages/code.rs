@@ -1,4 +1,4 @@
-//! File page, and the commits and files tabs of a pull request.
+//! The page of a file, and the tabs with the commits and files of a pull request.
 
 use super::{
     HubPageError, HubPageRequest, HubPageResult,
@@ -15,7 +15,8 @@ use crate::{
 };
 
 impl HubPageRequest<'_> {
-    /// Shows the file at `BRANCH-OR-COMMIT/PATH`. Branch names contain slashes, so the longest match wins.
+    /// Shows the file at `BRANCH-OR-COMMIT/PATH`. Branch names may contain slashes, so the longest possible branch name
+    /// is tried first.
     pub(super) fn blob(&self, repo: RepoId, rest: &[&str]) -> HubPageResult {
         let git = self.git(repo);
         let found = (1..rest.len()).rev().find_map(|length| {
@@ -37,7 +38,7 @@ impl HubPageRequest<'_> {
         self.repo_page(repo, RepositoryTab::Issues, &path, &body)
     }
 
-    /// Returns the pull request and its heading with the given tab open.
+    /// Returns the pull request and its heading with the given tab selected.
     fn pull_heading(
         &self,
         repo: RepoId,
@@ -93,7 +94,7 @@ fn number_lines(text: &str) -> String {
     format!("<table class=code>{}</table>", text.lines().enumerate().map(row).collect::<String>())
 }
 
-/// Renders files with their hunks, as in a pull request.
+/// Returns files with their diff hunks as HTML, as shown in a pull request.
 fn diff_html(files: &[FileDiff]) -> String {
     let plus: usize = files.iter().map(|f| f.additions).sum();
     let minus: usize = files.iter().map(|f| f.deletions).sum();
@@ -146,7 +147,7 @@ fn hunk_rows(patch: &str) -> String {
     rows
 }
 
-/// First line numbers of both sides in `@@ -10,7 +10,8 @@`.
+/// Returns the first line numbers of both sides of a hunk header such as `@@ -10,7 +10,8 @@`.
 fn hunk_start(line: &str) -> Option<(u64, u64)> {
     let mut words = line.strip_prefix("@@ -")?.split(' ');
     let number = |word: &str| word.split(',').next().and_then(|n| n.parse().ok());

@@ -1,4 +1,4 @@
-//! Lists of issues and pull requests, the form for a new issue, and the actions of thread forms.
+//! Lists of issues and pull requests, the form for a new issue, and the actions of the forms on thread pages.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     types::{IssueNo, RepoId, Role, UserId},
 };
 
-/// CSS class and word for an issue's state.
+/// Returns the CSS class and the word for an issue's state.
 pub(super) fn state_mark(issue: &HubIssue) -> (&'static str, &'static str) {
     match &issue.pull {
         Some(pull) if pull.merged_at.is_some() => ("merged", "Merged"),
@@ -106,7 +106,7 @@ impl HubPageRequest<'_> {
         Ok(redirect(&format!("/{name}/issues/{number}")))
     }
 
-    /// Performs the action of a thread button, if the acting user may.
+    /// Performs the action of a button on a thread page, if the acting user is allowed to.
     pub(super) fn act_on_issue(
         &self,
         repo: RepoId,
@@ -167,7 +167,7 @@ impl HubPageRequest<'_> {
         Ok(redirect(back))
     }
 
-    /// Checks that the acting user may act on the issue: the author always may, other users need the role.
+    /// Checks that the acting user may act on the issue. The author always may; any other user needs at least `role`.
     fn require_role(
         &self,
         repo: RepoId,

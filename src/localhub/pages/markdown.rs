@@ -1,4 +1,5 @@
-//! Markdown as GitHub renders it in threads, sanitised: no comment can break the page's structure or run a script.
+//! Markdown as GitHub renders it in threads. The output is sanitised, so that no comment can break the page's structure
+//! or run a script.
 
 use std::{collections::HashSet, sync::LazyLock};
 
@@ -23,7 +24,7 @@ static CLEANER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     cleaner
 });
 
-/// CSS classes of `> [!NOTE]` and similar alerts.
+/// CSS classes of alerts such as `> [!NOTE]`.
 const ALERTS: [&str; 5] = [
     "markdown-alert-note",
     "markdown-alert-tip",
@@ -32,7 +33,8 @@ const ALERTS: [&str; 5] = [
     "markdown-alert-caution",
 ];
 
-/// Renders a text of the repository at `base` (`/owner/name`), with `#12` and `@login` references.
+/// Returns the HTML of a Markdown text, with `#12` and `@login` references. `base` is the path of its repository,
+/// `/owner/name`.
 pub(super) fn render(text: &str, base: &str) -> String {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
@@ -58,7 +60,7 @@ pub(super) fn render(text: &str, base: &str) -> String {
     CLEANER.clean(&out).to_string()
 }
 
-/// Escapes a text, with links for `#12` and emphasis for `@login`.
+/// Escapes a text for HTML; turns `#12` into a link and emphasises `@login`.
 fn references(text: &str, base: &str) -> String {
     let mut out = String::new();
     let mut before = ' ';

@@ -1,6 +1,6 @@
-//! localhub's pages. Plain HTML that works without JavaScript; a small script follows events. Access needs the random
-//! token of the printed address, kept in a `SameSite=Strict` cookie. A form is accepted only from our origin and with
-//! its CSRF token.
+//! localhub's pages. They are plain HTML that works without JavaScript; a small script reloads a page after events.
+//! Access requires the random token of the printed URL, which is then kept in a `SameSite=Strict` cookie. A form is
+//! accepted only if it comes from our own origin and has the right CSRF token.
 
 mod apps;
 mod code;
@@ -63,12 +63,12 @@ impl From<HubGitError> for HubPageError {
     }
 }
 
-/// One page request, by someone acting as a user of the hub.
+/// A request for a page, made by someone who acts as a user of the hub.
 struct HubPageRequest<'a> {
     hub: &'a Hub,
     request: &'a HubRequest,
     acting: Option<UserId>,
-    /// Nonce in the content policy, which allows our own script and no injected one.
+    /// Nonce in the content security policy. It allows our own script but no injected one.
     nonce: String,
     csrf: String,
 }
@@ -94,7 +94,7 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     add_security_headers(reply, &visit.nonce)
 }
 
-/// Exchanges the token of the printed address for a cookie, and removes it from the address bar.
+/// Exchanges the access token of the printed URL for a cookie, and redirects to the URL without the token.
 fn exchange_page_token(hub: &Hub, request: &HubRequest, token: &str) -> HubReply {
     if !is_same_secret(token, &hub.0.page_token) {
         return HubReply::text(
@@ -108,7 +108,7 @@ fn exchange_page_token(hub: &Hub, request: &HubRequest, token: &str) -> HubReply
     HubReply::empty(StatusCode::SEE_OTHER).with_header("location", &path).with_header("set-cookie", &cookie)
 }
 
-/// Compares hashes, so timing does not reveal where two texts differ.
+/// Whether two secrets are equal. Compares their hashes, so that the timing does not reveal where they differ.
 fn is_same_secret(a: &str, b: &str) -> bool {
     Hash::digest(a.as_bytes()) == Hash::digest(b.as_bytes())
 }
@@ -191,7 +191,7 @@ impl HubPageRequest<'_> {
         }
     }
 
-    /// Returns a form's fields after checking origin and CSRF token.
+    /// Returns the fields of a form after checking its origin and CSRF token.
     fn form(&self) -> Result<BTreeMap<String, String>, HubPageError> {
         let origin = self.request.header("origin");
         let port = self.hub.0.address.port();
@@ -261,7 +261,7 @@ pub(super) fn is_event_stream_request(request: &HubRequest) -> bool {
     request.path == "/_events"
 }
 
-/// A stream that reports when a page is outdated; the page then reloads itself.
+/// Returns an event stream that reports when a page is outdated. The page then reloads itself.
 pub(super) fn event_stream(hub: &Hub, request: &HubRequest) -> Response {
     if cookie(request, COOKIE).is_none_or(|c| !is_same_secret(&c, &hub.0.page_token)) {
         return StatusCode::FORBIDDEN.into_response();
@@ -279,7 +279,7 @@ pub(super) fn event_stream(hub: &Hub, request: &HubRequest) -> Response {
     Sse::new(stream).keep_alive(KeepAlive::default()).into_response()
 }
 
-/// Resolves at the next event in the repository, or if events were missed.
+/// Waits for the next event in the repository. Also returns if events were missed.
 async fn wait_for_repo_event(events: &mut Receiver<super::HubEvent>, repo: Option<RepoId>) {
     loop {
         match events.recv().await {

@@ -1,4 +1,4 @@
-//! Thread page of an issue or pull request: texts, comments, events and forms.
+//! Thread page of an issue or pull request, with its body, comments, events and forms.
 
 use super::{
     HubPageError, HubPageRequest, HubPageResult,
@@ -73,7 +73,7 @@ impl HubPageRequest<'_> {
         format!("/{}/{kind}/{}", s.name_of(r), issue.number)
     }
 
-    /// Title and state; for a pull request also its branches and tabs.
+    /// Returns the heading with title and state; for a pull request also with its branches and tabs.
     pub(super) fn heading(&self, s: &HubState, r: &HubRepository, issue: &HubIssue, here: &str) -> String {
         let (mark, word) = state_mark(issue);
         let mut line = format!(
@@ -110,7 +110,7 @@ impl HubPageRequest<'_> {
         )
     }
 
-    /// Texts and events in chronological order.
+    /// Returns the body, comments and events in chronological order.
     fn conversation(&self, s: &HubState, r: &HubRepository, issue: &HubIssue, base: &str) -> String {
         let first = ThreadEntry {
             anchor: format!("issue-{}", issue.number),
@@ -268,7 +268,8 @@ impl HubPageRequest<'_> {
         )
     }
 
-    /// Actions on a pull request: mark ready, merge.
+    /// Returns the button for an open pull request: it marks a draft as ready for review, or merges a pull request that
+    /// is not a draft. Returns an empty string if the acting user has no write access.
     fn merge_box(&self, r: &HubRepository, issue: &HubIssue, base: &str) -> String {
         let Some(pull) = issue.pull.as_ref().filter(|_| issue.open) else { return String::new() };
         if self.acting.is_none_or(|u| r.role_of(u) < Role::Write) {
@@ -300,7 +301,7 @@ impl HubPageRequest<'_> {
     }
 }
 
-/// One-line summary of the checks on a pull request's head, newest of each name.
+/// Returns a one-line summary of the checks on a pull request's head. Only the newest check of each name is counted.
 fn checks_line(r: &HubRepository, issue: &HubIssue) -> String {
     let Some(pull) = &issue.pull else { return String::new() };
     let here: Vec<_> = r.checks.iter().filter(|c| c.head == pull.head_oid).collect();

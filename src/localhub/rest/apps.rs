@@ -1,4 +1,4 @@
-//! Routes for an App: itself, its installations and its deliveries.
+//! API routes for an App: the App itself, its installations and its deliveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     types::{Hash, InstallationId, RepoId, Timestamp},
 };
 
-/// Lifetime of an installation token: one hour.
+/// Lifetime of an installation token in milliseconds: one hour.
 const TOKEN_MILLISECONDS: i64 = 3_600_000;
 
 #[derive(Deserialize, Default)]
@@ -209,7 +209,8 @@ impl RestCall<'_> {
         Ok(self.list_in_object("repositories", json!({ "repository_selection": "selected" }), rows))
     }
 
-    /// Returns the credentials of an App created from a manifest, once, to the holder of the code.
+    /// Returns the credentials of an App created from a manifest. They are returned only once, to a caller who has the
+    /// code.
     fn convert_manifest(&self, code: &str) -> RestResult {
         let hour_ago = (self.hub.0.now)().0 - TOKEN_MILLISECONDS;
         let (app, secret) = self.hub.change(|c| {

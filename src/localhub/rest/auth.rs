@@ -1,4 +1,4 @@
-//! Authentication and permissions of API callers.
+//! Authentication of API callers, and checks of their permissions.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::{
     types::{Hash, InstallationId, RepoId},
 };
 
-/// GitHub's maximum lifetime of an App's JWT, in seconds.
+/// Maximum lifetime of an App's JWT that GitHub accepts, in seconds.
 const JWT_SECONDS: i64 = 600;
 
-/// Clock skew that GitHub tolerates.
+/// Clock skew that GitHub tolerates, in seconds.
 const SKEW_SECONDS: i64 = 60;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,9 +49,9 @@ impl HubPermissionLevel {
 
 pub(in crate::localhub) enum RestCaller {
     Anonymous,
-    /// An App, by its JWT.
+    /// An App, authenticated by its JWT.
     App(u64),
-    /// An installation of an App, by a token we issued.
+    /// An installation of an App, authenticated by a token that localhub issued.
     Installation {
         app: u64,
         id: InstallationId,
@@ -61,7 +61,7 @@ pub(in crate::localhub) enum RestCaller {
 }
 
 impl RestCaller {
-    /// Key of the caller's hourly rate limit.
+    /// Returns the key under which the caller's requests are counted for the hourly rate limit.
     pub(super) fn key(&self) -> String {
         match self {
             Self::Anonymous => "anonymous".into(),
@@ -94,13 +94,13 @@ pub(super) fn authenticate(hub: &Hub, request: &HubRequest) -> Result<RestCaller
     }
 }
 
-/// Password of `Basic` credentials; git sends the token as the password.
+/// Returns the password of `Basic` credentials. Git sends the token as the password.
 fn basic_password(encoded: &str) -> Option<String> {
     let plain = String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?;
     plain.split_once(':').map(|(_, password)| password.to_owned())
 }
 
-/// Authenticates an installation token, for git and REST.
+/// Authenticates an installation token, for Git and REST requests.
 pub(in crate::localhub) fn authenticate_installation(
     hub: &Hub,
     token: &str,
@@ -119,7 +119,7 @@ pub(in crate::localhub) fn authenticate_installation(
     })
 }
 
-/// Like [`authenticate`], for git: only installation tokens count.
+/// Like [`authenticate`], but for Git requests: accepts only installation tokens.
 pub(in crate::localhub) fn authenticate_git(hub: &Hub, request: &HubRequest) -> Option<RestCaller> {
     match request.header("authorization") {
         None => Some(RestCaller::Anonymous),
@@ -133,14 +133,14 @@ pub(in crate::localhub) fn authenticate_git(hub: &Hub, request: &HubRequest) -> 
 }
 
 struct JwtParts<'a> {
-    /// Header and claims, the signed part.
+    /// Header and claims, which are the signed part of the JWT.
     message: &'a str,
     claims: BTreeMap<String, Value>,
     signature: Vec<u8>,
 }
 
 impl<'a> JwtParts<'a> {
-    /// Returns `None` unless it is a JWT signed with RS256.
+    /// Parses a JWT; returns `None` if it is malformed or not signed with RS256.
     fn parse(jwt: &'a str) -> Option<Self> {
         let (message, signature) = jwt.rsplit_once('.')?;
         let (header, claims) = message.split_once('.')?;
@@ -151,7 +151,7 @@ impl<'a> JwtParts<'a> {
     }
 }
 
-/// Checks an App's JWT like GitHub: signature, age and lifetime.
+/// Authenticates an App by its JWT. Like GitHub, checks the signature, age and lifetime.
 fn authenticate_jwt(hub: &Hub, jwt: &str) -> Result<u64, RestError> {
     let undecodable = || RestError::new(401, "A JSON web token could not be decoded");
     let JwtParts { message, claims, signature } = JwtParts::parse(jwt).ok_or_else(undecodable)?;
@@ -192,7 +192,7 @@ fn check_times(claims: &BTreeMap<String, Value>, now: i64) -> Result<(), RestErr
 }
 
 impl RestCall<'_> {
-    /// Checks that the caller has any one of the permissions in `need`.
+    /// Checks that the caller has at least one of the permissions in `need`.
     pub(super) fn require_permission(
         &self,
         repo: RepoId,
@@ -201,7 +201,7 @@ impl RestCall<'_> {
         require_permission(self.hub, &self.caller, repo, need)
     }
 
-    /// Returns the App that calls with its own JWT.
+    /// Returns the id of the calling App; fails if the caller did not authenticate with an App's JWT.
     pub(super) fn app(&self) -> Result<u64, RestError> {
         match self.caller {
             RestCaller::App(id) => Ok(id),

@@ -1,4 +1,4 @@
-//! Check run routes: an App creates them, and only it may change them.
+//! Check run routes. Only the App that created a check run may change it.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::{
     types::RepoId,
 };
 
-/// GitHub's maximum number of annotations per request.
+/// Maximum number of annotations that GitHub accepts per request.
 const MAX_ANNOTATIONS: usize = 50;
 
 const CONCLUSIONS: [&str; 7] =
@@ -81,7 +81,7 @@ impl RestCall<'_> {
         Ok(if id.is_some() { self.ok(&body) } else { self.created(&body) })
     }
 
-    /// Lists checks: the newest of each name, or all with `filter=all`.
+    /// Lists checks: only the newest of each name, or all checks with `filter=all`.
     fn checks(&self, repo: RepoId, revision: &str) -> RestResult {
         let head = self.git(repo).commit_at(revision);
         let head = head.ok_or_else(|| RestError::new(422, format!("No commit found for SHA: {revision}")))?;
@@ -120,7 +120,7 @@ impl RestCall<'_> {
         Ok(self.list(rows.ok_or_else(RestError::not_found)?))
     }
 
-    /// Returns the newest status of each context, and the combined state.
+    /// Returns the newest status of each context and the combined state of all.
     pub(super) fn combined_status(&self, owner: &str, name: &str, revision: &str) -> RestResult {
         let repo = self.repo(owner, name, &[("statuses", HubPermissionLevel::Read)])?;
         let head = self.git(repo).commit_at(revision).ok_or_else(RestError::not_found)?;
@@ -159,7 +159,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("workflow_runs", json!({}), rows))
     }
 
-    /// Lists the jobs of a run; their ids are those of their checks.
+    /// Lists the jobs of a workflow run. The id of a job is also the id of its check.
     pub(super) fn jobs(&self, owner: &str, name: &str, run: &str) -> RestResult {
         let repo = self.repo(owner, name, &[("actions", HubPermissionLevel::Read)])?;
         let rows: Vec<Value> = self.state(|s| {
@@ -171,7 +171,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("jobs", json!({}), rows))
     }
 
-    /// Redirects to the log's address, which needs no token.
+    /// Redirects to the URL of a job's log, which can be read without a token.
     pub(super) fn job_log(&self, owner: &str, name: &str, job: &str) -> RestResult {
         let repo = self.repo(owner, name, &[("actions", HubPermissionLevel::Read)])?;
         let known = self.state(|s| {

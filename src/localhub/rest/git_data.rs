@@ -1,4 +1,4 @@
-//! The Git Data API: blobs, commits and branches, as real objects of the bare repository.
+//! The Git Data API: blobs, commits and branches, stored as real objects of the bare repository.
 
 use http::StatusCode;
 use serde_json::json;

@@ -1,8 +1,8 @@
-//! The GraphQL operations that our client uses: two queries and five mutations. One request may hold several mutations;
-//! they run in order, and each may fail without the others.
+//! The GraphQL operations that our client uses: two queries and five mutations. One request may contain several
+//! mutations. They are executed in order, and each may fail without the others.
 //!
-//! We read from a query only the operation, the names of its mutations and their input variables; responses always
-//! contain all fields.
+//! localhub reads from a GraphQL document only the operation, the names of its mutations and their input variables.
+//! Responses always contain all fields.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ struct EditCommentInput {
     body: String,
 }
 
-/// Error of a field: GitHub's type, if any, and message.
+/// Error of a field: GitHub's error type, if it has one, and the message.
 struct HubGraphQlError(Option<&'static str>, String);
 
 impl HubGraphQlError {
@@ -164,7 +164,7 @@ impl RestCall<'_> {
         Ok(self.ok(&body))
     }
 
-    /// Returns whether a comment came by email.
+    /// Responds with whether a comment was created by email.
     fn comment_origin(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let id = variables.get("id").and_then(Value::as_str).unwrap_or_default();
         let Some((repo, _, comment)) = self.find_comment(id) else {
@@ -183,7 +183,7 @@ impl RestCall<'_> {
         Ok(self.ok(&json!({ "data": { "node": { "createdViaEmail": by_email } } })))
     }
 
-    /// Finds the comment with this node id.
+    /// Returns the repository, issue and id of the comment with this node id.
     fn find_comment(&self, id: &str) -> Option<(RepoId, IssueNo, CommentId)> {
         self.state(|s| {
             let mut comments = s.repositories.values().flat_map(|repo| {
@@ -194,7 +194,7 @@ impl RestCall<'_> {
         })
     }
 
-    /// Returns the last editor of an issue's text.
+    /// Responds with the last editors of an issue's title and body.
     fn authors(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let word = |name: &str| variables.get(name).and_then(Value::as_str).unwrap_or_default();
         let repo = self.repo(word("owner"), word("name"), &[("issues", HubPermissionLevel::Read)])?;
@@ -340,7 +340,7 @@ fn parse_input<T: DeserializeOwned>(input: Value) -> Result<T, HubGraphQlError> 
         .map_err(|e| HubGraphQlError::new("UNPROCESSABLE", format!("the input can't be read: {e}")))
 }
 
-/// Finds the issue and the labels that an input names.
+/// Returns the repository, issue and label names that a mutation's input refers to.
 fn find_labelable(state: &HubState, input: &LabelsInput) -> Option<(RepoId, IssueNo, Vec<String>)> {
     let on = |repo: &HubRepository| {
         let issue = repo.issues.values().find(|issue| node_id("I", issue.id) == input.labelable_id)?;
@@ -352,7 +352,8 @@ fn find_labelable(state: &HubState, input: &LabelsInput) -> Option<(RepoId, Issu
     state.repositories.values().find_map(on)
 }
 
-/// Parses `alias: mutation(input: $variable)` of each top-level field of a mutation, in order.
+/// Parses each top-level field of a mutation, of the form `alias: mutation(input: $variable)`. Returns alias, mutation
+/// and variable of each field, in order.
 fn parse_mutations(query: &str) -> Vec<(String, String, String)> {
     let Some((_, fields)) = query.split_once('{') else { return Vec::new() };
     let (mut found, mut text, mut depth) = (Vec::new(), String::new(), 0);

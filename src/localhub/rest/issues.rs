@@ -1,4 +1,4 @@
-//! Issues, comments, labels, reactions and their history.
+//! Routes for issues, comments, labels, reactions and the history of issues.
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use crate::{
     types::{CommentId, IssueNo, RepoId, Timestamp},
 };
 
-/// Comments and labels of a pull request also accept the `pull_requests` permission.
+/// Permissions to read comments and labels. For a pull request, the `pull_requests` permission suffices too.
 const READ: [(&str, HubPermissionLevel); 2] =
     [("issues", HubPermissionLevel::Read), ("pull_requests", HubPermissionLevel::Read)];
 const WRITE: [(&str, HubPermissionLevel); 2] =
@@ -121,7 +121,7 @@ impl RestCall<'_> {
         Ok(self.list(rows.unwrap_or_default()))
     }
 
-    /// Opens an issue; creates missing labels, as for callers with push access.
+    /// Opens an issue. Creates labels that do not exist, as GitHub does for callers with push access.
     fn new_issue(&self, repo: RepoId) -> RestResult {
         let (by, input): (_, NewIssueBody) = (self.actor()?, self.body()?);
         self.check_title(Some(&input.title))?;
@@ -187,8 +187,8 @@ impl RestCall<'_> {
         Ok(self.created(&self.comment_json(repo, id)?))
     }
 
-    /// Refuses writes in a locked conversation. An App is never a collaborator, whatever its permissions, so it may
-    /// neither write nor edit comments there. Reactions are off for everyone.
+    /// Refuses writes in a locked conversation. An App is never a collaborator, even if it has write permissions, so it
+    /// may neither write nor edit comments there. Nobody may react there.
     pub(super) fn require_unlocked(&self, repo: RepoId, number: IssueNo) -> Result<(), RestError> {
         match self.with_issue(repo, &number.to_string(), |_, _, issue| issue.locked)? {
             true => Err(RestError::new(403, "Unable to create comment because issue is locked.")),
@@ -283,7 +283,7 @@ impl RestCall<'_> {
         Ok(self.ok(&Value::Array(rows)))
     }
 
-    /// Deletes a label, and removes it from every issue.
+    /// Deletes a label and removes it from every issue.
     fn delete_label(&self, repo: RepoId, name: &str) -> RestResult {
         self.actor()?;
         self.hub.change(|c| {

@@ -1,5 +1,5 @@
-//! The REST API: authentication, routing, responses. Each route names the permission that GitHub's documentation lists
-//! for it, and refuses callers without that permission.
+//! The REST API: authentication, routing and responses. Each route names the permission that GitHub's documentation
+//! lists for it, and refuses callers without that permission.
 
 mod apps;
 pub(super) mod auth;
@@ -33,13 +33,13 @@ use auth::{HubPermissionLevel, RestCaller};
 
 const DOCS: &str = "https://docs.github.com/rest";
 
-/// Requests per token and hour.
+/// Maximum number of requests per token and hour.
 const HOURLY: u64 = 5000;
 
-/// Maximum characters of an issue or comment text on GitHub.
+/// Maximum number of characters of an issue or comment body on GitHub.
 const BODY_CHARS: usize = 65_536;
 
-/// Requests kept for [`Hub::requests`].
+/// Maximum number of requests kept for [`Hub::requests`].
 const REQUESTS_KEPT: usize = 50_000;
 
 type RestResult = Result<HubReply, RestError>;
@@ -61,7 +61,7 @@ impl RestError {
         Self::new(404, "Not Found")
     }
 
-    /// 422 with GitHub's list of errors.
+    /// Returns a 422 error with GitHub's list of validation errors.
     fn invalid(resource: &str, field: &str, code: &str, message: Option<&str>) -> Self {
         let mut error = json!({ "resource": resource, "field": field, "code": code });
         if let Some(message) = message {
@@ -106,7 +106,7 @@ struct RestCall<'a> {
     hub: &'a Hub,
     request: &'a HubRequest,
     caller: RestCaller,
-    /// Earlier state to read from, if reads lag.
+    /// Earlier state that this request reads, if reads lag.
     lagged_state: Option<Arc<HubSnapshot>>,
 }
 
@@ -141,7 +141,8 @@ pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     }
 }
 
-/// Returns the response of a fault that replaces the route; the request then has no effect.
+/// Returns the response of a fault that replaces the route's response; `None` for other faults. With such a fault, the
+/// request has no effect.
 fn fault_reply(hit: &FaultEffect) -> Option<HubReply> {
     let asked_for = "A fault that was asked for";
     let refusal = match hit {
@@ -169,7 +170,7 @@ fn fault_reply(hit: &FaultEffect) -> Option<HubReply> {
     Some(refusal.reply())
 }
 
-/// Whether GitHub serves this path from replicas, which may lag.
+/// Whether GitHub serves this path from replicas, whose state may lag.
 fn may_lag(segments: &[String]) -> bool {
     let kind = match segments.first().map(String::as_str) {
         Some("repos") => segments.get(3),
@@ -179,7 +180,7 @@ fn may_lag(segments: &[String]) -> bool {
     kind.is_some_and(|kind| matches!(kind.as_str(), "issues" | "labels" | "pulls" | "git" | "commits"))
 }
 
-/// Adds an ETag, or returns 304 if the caller already has this response.
+/// Adds an ETag to the response. Returns 304 instead if the caller already has this response.
 fn apply_etag(request: &HubRequest, reply: HubReply) -> HubReply {
     if request.method != Method::GET || reply.status != StatusCode::OK {
         return reply;
@@ -204,7 +205,7 @@ fn route(hub: &Hub, request: &HubRequest, then: Option<Arc<HubSnapshot>>) -> (Re
     (call.caller, reply)
 }
 
-/// Records the request, and counts it if it changed visible state.
+/// Records the request. If it was a successful write to visible state, also counts it and calls the watcher.
 fn record_request(hub: &Hub, request: &HubRequest, caller: &RestCaller, status: u16) {
     let query = if request.raw_query.is_empty() { String::new() } else { format!("?{}", request.raw_query) };
     let view = HubRequestView {
@@ -295,7 +296,7 @@ impl RestCall<'_> {
         }
     }
 
-    /// Redirects a former name to the repository's id, like GitHub.
+    /// If the repository was renamed, redirects to the route with the repository's id, as GitHub does.
     fn follow_rename(&self, owner: &str, name: &str, rest: &[&str]) -> Result<(), RestError> {
         let moved = self.state(|s| {
             let known = s.repository_named(owner, name).is_some();
@@ -346,7 +347,7 @@ impl RestCall<'_> {
         HubReply::json(StatusCode::CREATED, body).with_header("location", location)
     }
 
-    /// Parses the request's body into the documented type.
+    /// Parses the request body into the type that GitHub documents for it.
     fn body<T: DeserializeOwned>(&self) -> Result<T, RestError> {
         let value: Value = serde_json::from_slice(&self.request.body)
             .map_err(|_| RestError::new(400, "Problems parsing JSON"))?;
@@ -356,8 +357,8 @@ impl RestCall<'_> {
         serde_json::from_value(value).map_err(|e| RestError::new(422, format!("Invalid request.\n\n{e}.")))
     }
 
-    /// Finds a repository with the needed permission. Like GitHub: 404 if it is not visible, 403 with the missing
-    /// permission otherwise.
+    /// Returns the repository with this name after checking the caller's permission. Like GitHub, responds 404 if the
+    /// repository is not visible, and otherwise 403 naming the missing permission.
     fn repo(
         &self,
         owner: &str,
@@ -370,7 +371,7 @@ impl RestCall<'_> {
         Ok(id)
     }
 
-    /// The account that writes are attributed to.
+    /// Returns the account to which the caller's writes are attributed.
     fn actor(&self) -> Result<UserId, RestError> {
         let RestCaller::Installation { app, .. } = &self.caller else {
             return Err(RestError::new(401, "Requires authentication"));
@@ -378,7 +379,7 @@ impl RestCall<'_> {
         self.state(|s| s.apps.get(app).map(|a| a.bot)).ok_or_else(|| RestError::new(401, "Bad credentials"))
     }
 
-    /// Reads an issue; 410 if it was deleted, 404 if it never existed.
+    /// Reads an issue. Fails with 410 if the issue was deleted, and with 404 if it never existed.
     fn with_issue<T>(
         &self,
         repo: RepoId,
@@ -400,7 +401,7 @@ impl RestCall<'_> {
         self.with_issue(repo, number, |_, _, issue| IssueNo(issue.number))
     }
 
-    /// Refuses an empty or overlong text like GitHub.
+    /// Refuses a text that is too long, or empty although it is required, as GitHub does.
     fn check_text(&self, resource: &str, text: Option<&str>, required: bool) -> Result<(), RestError> {
         let text = text.unwrap_or_default();
         if required && text.trim().is_empty() {
@@ -413,20 +414,20 @@ impl RestCall<'_> {
         Ok(())
     }
 
-    /// Requested page number and page size.
+    /// Returns the requested page number and page size.
     fn page(&self) -> (usize, usize) {
         let number = |name: &str| self.request.query(name).and_then(|v| v.parse::<usize>().ok());
         (number("page").unwrap_or(1).max(1), number("per_page").unwrap_or(30).clamp(1, 100))
     }
 
-    /// One page of a list, with a `Link` header.
+    /// Returns one page of a list, with a `Link` header.
     fn list(&self, all: Vec<Value>) -> HubReply {
         let (links, items) = self.paginate(all);
         let reply = self.ok(&Value::Array(items));
         if links.is_empty() { reply } else { reply.with_header("link", &links) }
     }
 
-    /// One page of a list inside an object.
+    /// Returns one page of a list as a field of an object.
     fn list_in_object(&self, field: &str, mut around: Value, all: Vec<Value>) -> HubReply {
         around["total_count"] = json!(all.len());
         let (links, items) = self.paginate(all);

@@ -1,4 +1,4 @@
-//! Pull requests.
+//! Pull request routes.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -209,7 +209,7 @@ impl RestCall<'_> {
     }
 }
 
-/// 422 with a custom message.
+/// Returns a 422 error with a custom message.
 fn invalid_with_message(message: &str) -> RestError {
     let mut refusal = RestError::invalid("PullRequest", "base", "custom", Some(message));
     if let Some(Value::Object(error)) = refusal.errors.as_mut().and_then(|e| e.get_mut(0)) {

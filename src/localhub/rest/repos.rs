@@ -1,4 +1,4 @@
-//! Repositories: metadata, permissions, contents.
+//! Repository routes: metadata, permissions and contents.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::StatusCode;
@@ -82,7 +82,7 @@ impl RestCall<'_> {
         .ok_or_else(|| RestError::new(404, format!("{login} is not a user")))
     }
 
-    /// Returns the commit named by `?ref=`, or that of the default branch.
+    /// Returns the commit named by `?ref=`, or the head of the default branch if the parameter is missing.
     pub(super) fn requested_commit(&self, repo: RepoId, parameter: &str) -> Result<(String, Oid), RestError> {
         let default = self.state(|s| s.repositories.get(&repo).map(|r| r.default_branch.clone()));
         let name = self.request.query(parameter).map(str::to_owned).or(default).unwrap_or_default();
@@ -151,7 +151,7 @@ impl RestCall<'_> {
     }
 }
 
-/// Base64 in lines of sixty characters, as GitHub sends files.
+/// Returns Base64 in lines of sixty characters, the format in which GitHub sends files.
 pub(super) fn wrap_base64(bytes: &[u8]) -> String {
     let encoded = STANDARD.encode(bytes);
     let lines = encoded.as_bytes().chunks(60);

@@ -1,4 +1,4 @@
-//! Search over public repositories and their code, and READMEs.
+//! Routes that search public repositories and their code, and that read READMEs.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use crate::{localhub::model::HubRepository, types::RepoId};
 const CONTENTS: [(&str, HubPermissionLevel); 1] = [("contents", HubPermissionLevel::Read)];
 
 impl RestCall<'_> {
-    /// Searches by plain words in name, description or topics, `is:public` and `stars:>=N`. Refuses other qualifiers of
-    /// GitHub's search.
+    /// Searches public repositories for plain words in name, description or topics. Supports the qualifiers `is:public`
+    /// and `stars:>=N`, and refuses GitHub's other qualifiers.
     pub(super) fn search(&self) -> RestResult {
         let query = self.request.query("q").unwrap_or_default().to_owned();
         let refused = || RestError::invalid("Search", "q", "invalid", None);
@@ -41,7 +41,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("items", json!({ "incomplete_results": false }), rows))
     }
 
-    /// Searches files of the one repository named by `repo:` for plain words.
+    /// Searches for plain words in the files of the one repository that `repo:` names.
     pub(super) fn search_code(&self) -> RestResult {
         let query = self.request.query("q").unwrap_or_default().to_owned();
         let refused = || RestError::invalid("Search", "q", "invalid", None);
@@ -61,7 +61,7 @@ impl RestCall<'_> {
         Ok(self.list_in_object("items", json!({ "incomplete_results": false }), rows))
     }
 
-    /// Finds a public repository, which any caller may read, even an installation without access to it.
+    /// Returns a public repository. Any caller may read it, even an installation without access to it.
     pub(super) fn public_repo(&self, owner: &str, name: &str) -> Result<RepoId, RestError> {
         let public = self.state(|s| s.repository_named(owner, name).filter(|r| !r.private).map(|r| r.id));
         public.map_or_else(|| self.repo(owner, name, &CONTENTS), Ok)

@@ -1,7 +1,7 @@
 //! Claude through Anthropic's Messages API: one streamed HTTPS request per call, billed by the token.
 //!
-//! The first event names the serving model, and an event near the end the stop reason. An answer that lacks either is
-//! incomplete. The API key comes from `.env`, is sent in a header, and appears in no error or log.
+//! The first event names the serving model, and an event near the end gives the stop reason. A response that lacks
+//! either is incomplete. The API key comes from `.env`, is sent in a header, and appears in no error or log.
 
 mod stream;
 
@@ -26,7 +26,7 @@ use crate::{
     config::{AnthropicSettings, ReloadableValue},
 };
 
-/// Maximum output tokens of a model that the table does not know.
+/// Maximum number of output tokens requested from a model that is not in the model table.
 const MODEL_OUTPUT: u64 = 32_000;
 
 /// API version whose events this module parses.

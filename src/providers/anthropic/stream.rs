@@ -23,7 +23,7 @@ pub(super) struct StreamedMessage {
     output: u64,
     cache_read: u64,
     cache_written: u64,
-    /// Whether the service reported token counts: for the prompt, and for the complete answer.
+    /// Whether the service reported the token counts: of the prompt (first), and of the complete response (second).
     counted: [bool; 2],
     complete: bool,
 }

@@ -1,9 +1,9 @@
 //! The Claude CLI in headless mode, one process per call.
 //!
-//! The process gets no tools, no MCP servers, an empty home, a cleared environment and our own configuration directory,
-//! because hooks in the operator's settings would run here. We never pass the flag that skips permissions. We read
-//! `stream-json`, because only the assistant message names the serving model; the result line and the usage table
-//! repeat the requested model.
+//! The process gets no tools, no MCP servers, an empty home directory and a cleared environment. It also gets our own
+//! configuration directory, because hooks in the operator's settings would otherwise run here. We never pass the flag
+//! that skips permissions. We read the format `stream-json`, because only the assistant message names the serving
+//! model. The result line and the usage table repeat the requested model.
 
 mod transcript;
 
@@ -29,8 +29,8 @@ use crate::{
     types::WorkerPool,
 };
 
-/// Maximum bytes of a system prompt passed as an argument, since Linux limits one argument to 128 KiB. A longer system
-/// prompt is put in front of the prompt.
+/// Maximum bytes of a system prompt passed as an argument, because Linux limits one argument to 128 KiB. A longer
+/// system prompt is put at the start of the user prompt instead.
 const ARGUMENT_BYTES: usize = 100 * 1024;
 
 const KIND: ProgramKind = ProgramKind {
@@ -86,7 +86,7 @@ impl ClaudeCliProvider {
         }
     }
 
-    /// Whether calls need a login. They do not with a `base_url`, such as that of a fake API.
+    /// Whether calls need a login. No login is needed if a `base_url` is set, such as that of a fake API.
     fn needs_login(&self) -> bool {
         self.program.settings.base_url.is_none()
     }

@@ -1,8 +1,8 @@
 //! Chooses the key for the next request.
 //!
-//! Quota belongs to the project: if one key exhausts it, the project's other keys are skipped. A refused key, or a key
-//! that is denied a model, does not affect other keys. Cooldowns are stored under key hashes, so that a restart does
-//! not repeat failed requests. Refused keys are not stored, because the operator may have fixed them before the
+//! Quota belongs to a Google project: if one key exhausts it, the project's other keys are skipped. A refused key, or a
+//! key that is denied a model, does not affect other keys. Cooldowns are stored under key hashes, so that a restart
+//! does not repeat failed requests. Refused keys are not stored, because the operator may have fixed them before the
 //! restart.
 
 use std::{
@@ -26,7 +26,8 @@ use crate::{
     types::{Hash, Timestamp},
 };
 
-/// Cooldown of a key that is denied one model; someone may grant it access in the meantime.
+/// Cooldown of a key that is denied one model. After it the key is tried again, because someone may have granted access
+/// in the meantime.
 const DENIAL_COOLDOWN: Duration = Duration::from_secs(3600);
 
 pub(super) const NO_KEY: &str =
@@ -35,11 +36,11 @@ pub(super) const NO_KEY: &str =
 pub(super) struct GeminiKeys {
     settings: ReloadableValue<GeminiSettings>,
     clock: SharedClock,
-    /// Keeps the cooldowns across restarts; `None` keeps them in memory only.
+    /// Store that keeps the cooldowns across restarts. `None` if they are kept in memory only.
     store: Option<Arc<Store>>,
-    /// Cooldowns and refused keys; `None` until read from the store.
+    /// Cooldowns and refused keys. `None` until the cooldowns are read from the store.
     learned: Mutex<Option<KeyStatuses>>,
-    /// Value of [`Store::remote_changes`] when `learned` was read.
+    /// Value of [`Store::remote_changes`] at the time when `learned` was read from the store.
     asked: AtomicU64,
 }
 
@@ -115,7 +116,7 @@ impl GeminiKeys {
         })
     }
 
-    /// Starts a cooldown if the key caused the failure. `denied` means that the key was denied this model only. Returns
+    /// Starts a cooldown if the key caused the failure. `denied` is true if the key was denied only this model. Returns
     /// whether another key may succeed.
     pub(super) async fn record_failure(
         &self,
@@ -186,7 +187,7 @@ impl GeminiKeys {
         MutexGuard::map(learned, |learned| learned.get_or_insert_default())
     }
 
-    /// Returns that cooldown of the key, or of its project, which ends last.
+    /// Returns the cooldown that ends last among those of the key and those of its project, for this model.
     fn longest_rest(
         &self,
         learned: &KeyStatuses,
@@ -206,7 +207,7 @@ impl GeminiKeys {
     }
 }
 
-/// Hash by which a key is stored.
+/// Returns the hash under which a key's cooldowns are stored.
 fn hash_key(secret: &SecretString) -> Hash {
     Hash::digest_parts([b"gemini".as_slice(), secret.expose_secret().as_bytes()])
 }
@@ -217,7 +218,7 @@ pub struct GeminiKeyState<'a> {
     pub rests: Vec<(&'a str, KeyCooldownReason)>,
 }
 
-/// The keys of the settings with their current cooldowns.
+/// Returns the keys of the settings, each with its current cooldowns.
 pub fn gemini_key_states<'a>(
     settings: &'a GeminiSettings,
     learned: &'a [StoredKeyCooldown],

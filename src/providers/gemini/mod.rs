@@ -1,7 +1,7 @@
-//! Gemini over HTTPS: one `generateContent` request per call, repeated with other keys until one answers.
+//! Gemini over HTTPS: one `generateContent` request per call, repeated with other keys until one succeeds.
 //!
-//! The key is sent in a header and appears in no URL, error or log. The answer's `modelVersion` is the serving model;
-//! an answer by another model is an error.
+//! The key is sent in a header and appears in no URL, error or log. The response's `modelVersion` is the serving model.
+//! A response by another model than the requested one is an error.
 
 mod keys;
 mod resets;
@@ -39,7 +39,7 @@ pub(super) struct GeminiProvider {
 }
 
 impl GeminiProvider {
-    /// Creates the back end. Key cooldowns are kept in `store`, or only in memory without one.
+    /// Creates the back end. Key cooldowns are kept in `store`. Without a store, they are kept only in memory.
     pub(super) fn new(
         settings: ReloadableValue<GeminiSettings>,
         clients: &http::HttpClients,
@@ -52,8 +52,8 @@ impl GeminiProvider {
         Self { settings, keys, client, table, clock }
     }
 
-    /// Tries one key after the other while the key is the cause of the failure. A model is overloaded for all keys
-    /// alike, so that error is returned and no key gets a cooldown.
+    /// Sends the request with one key after another, as long as the failure is caused by the key. An overloaded model
+    /// is overloaded for all keys alike, so that error is returned at once and no key gets a cooldown.
     async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         if call.role == CallRole::Drafter && !self.settings.get().drafts {
             let why = "gemini: it only reviews, unless allow_gemini_drafts = true is set under [models]";
@@ -90,7 +90,8 @@ impl GeminiProvider {
         }
     }
 
-    /// Makes one request with one key. The error comes with a flag: whether the key was denied this model only.
+    /// Makes one request with one key. The error comes with a flag that tells whether the key was denied only this
+    /// model.
     async fn ask_with_key(
         &self,
         key: &GeminiKey,
@@ -177,7 +178,7 @@ impl GeminiProvider {
     }
 }
 
-/// Builds the error of a call for which no key remains. Usage and message include those of the last attempt.
+/// Builds the error of a call for which no usable key is left. Its usage and message include those of the last attempt.
 fn no_key_error(call: &ModelCall, fault: CallFault, mut before: Vec<CallAttempt>) -> CallError {
     let CallFault(kind, why) = fault;
     let (usage, message) = match before.pop() {
@@ -268,7 +269,7 @@ fn judge_answer(call: &ModelCall, answer: &Value) -> Result<(String, Option<Valu
     validate_answer(call, join_texts(parts, false), None)
 }
 
-/// Concatenates the text of the thought parts, or else of the answer parts.
+/// Concatenates the text of the thought parts if `thought` is true, otherwise that of the answer parts.
 fn join_texts(parts: &[Value], thought: bool) -> String {
     let these = parts.iter().filter(|part| (part["thought"] == Value::Bool(true)) == thought);
     these.filter_map(|part| part["text"].as_str()).collect()

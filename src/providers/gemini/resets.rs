@@ -7,7 +7,7 @@ use time::{Date, Month, OffsetDateTime};
 
 use crate::types::Timestamp;
 
-/// Whether a daily quota is exhausted; all other limits are short-term.
+/// Whether the error says that a daily quota is exhausted. All other limits are short-term.
 pub(super) fn is_daily(error: &Value, message: &str) -> bool {
     let by_name = error_details(error)
         .flat_map(|detail| detail["violations"].as_array().into_iter().flatten())
@@ -16,8 +16,9 @@ pub(super) fn is_daily(error: &Value, message: &str) -> bool {
     by_name || message.contains("daily quota") || message.contains("per day")
 }
 
-/// Time until the quota resets. A daily quota resets at Google's midnight, unless the message names a time. The delay
-/// in such a response is ignored, because it is that of the per-minute limit.
+/// Returns the time until the quota resets. If the message of a daily quota names no time, the quota resets at midnight
+/// in Google's time zone. The structured retry delay is ignored for a daily quota, because it belongs to the per-minute
+/// limit.
 pub(super) fn reset_wait(
     error: &Value,
     message: &str,
@@ -38,7 +39,8 @@ pub(super) fn error_details(error: &Value) -> impl Iterator<Item = &Value> {
     error["details"].as_array().into_iter().flatten()
 }
 
-/// Finds a duration within a sentence: "will reset after 45m10s."
+/// Finds a duration within a sentence such as "will reset after 45m10s." `before` lists the words that may precede the
+/// duration.
 fn wait_in_sentence(message: &str, before: &[&str]) -> Option<Duration> {
     let words: Vec<_> = message.split_whitespace().collect();
     words
@@ -75,15 +77,15 @@ fn parse_wait(text: &str) -> Option<Duration> {
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
-/// Time until midnight in the Pacific time zone, where Google's days end.
+/// Returns the time until midnight in the Pacific time zone, at which Google's quota days end.
 fn until_midnight(now: Timestamp) -> Duration {
     let day = (now.0 + pacific_offset(now)).div_euclid(DAY) + 1;
     let unless_clocks_change = Timestamp(day * DAY - pacific_offset(now));
     Timestamp(day * DAY - pacific_offset(unless_clocks_change)).since(now)
 }
 
-/// Offset of the Pacific time zone from UTC. Daylight saving time lasts from 2:00 on the second Sunday of March to 2:00
-/// on the first Sunday of November.
+/// Returns the offset of the Pacific time zone from UTC. Daylight saving time lasts from 2:00 on the second Sunday of
+/// March to 2:00 on the first Sunday of November.
 fn pacific_offset(at: Timestamp) -> i64 {
     let year = OffsetDateTime::from_unix_timestamp(at.0.div_euclid(1000)).map_or(1970, OffsetDateTime::year);
     let summer =
@@ -91,7 +93,7 @@ fn pacific_offset(at: Timestamp) -> i64 {
     if summer.contains(&at.0) { -7 * HOUR } else { -8 * HOUR }
 }
 
-/// Midnight UTC of a month's `nth` Sunday.
+/// Returns midnight UTC of the `nth` Sunday of a month.
 fn nth_sunday(year: i32, month: Month, nth: i64) -> i64 {
     let Ok(first) = Date::from_calendar_date(year, month, 1) else { return 0 };
     let to_sunday = (7 - i64::from(first.weekday().number_days_from_sunday())) % 7;

@@ -1,9 +1,9 @@
 //! OpenCode in headless mode, one process per call; for drafts only.
 //!
 //! OpenCode is a coding agent and sends tools to the model, so every call gets a configuration file with an agent that
-//! has no tools. OpenCode never reports the serving model. So a review of its drafts does not count, unless the
-//! operator attests that OpenCode calls the requested model. It retries overloaded or rate-limited services silently
-//! and without end; only the call's deadline stops it.
+//! has no tools. OpenCode never reports the serving model. Therefore a review of its drafts does not count, unless the
+//! operator has confirmed that OpenCode calls the requested model. OpenCode silently retries overloaded or rate-limited
+//! services without limit, so only the call's deadline stops it.
 
 mod transcript;
 
@@ -130,8 +130,8 @@ impl OpenCodeProvider {
         }
     }
 
-    /// Writes the configuration file and links the login file to where the program looks for it. Returns the
-    /// configuration's path.
+    /// Writes the configuration file and links the login file into the folder in which the program looks for it.
+    /// Returns the configuration's path.
     fn write_configuration(&self, home: &Path, configuration: &Value) -> io::Result<PathBuf> {
         let file = home.join("opencode.json");
         fs::write(&file, configuration.to_string())?;
@@ -165,7 +165,7 @@ fn apply_environment(command: proc::ChildCommand) -> proc::ChildCommand {
     .env("OPENCODE_DB", ":memory:")
 }
 
-/// Builds the whole configuration: one model, and one agent without tools or permissions.
+/// Builds the complete configuration: one model, and one agent without tools or permissions.
 fn configuration(
     settings: &ProgramSettings,
     (service, model): (&str, &str),

@@ -1,5 +1,5 @@
-//! Parses and judges OpenCode's output. Each line is an event. The reason of the last finished step is the stop reason.
-//! An `error` event means that the answer is missing. No event names the model.
+//! Parses OpenCode's output and decides whether the call succeeded. Each line is an event. The reason of the last
+//! finished step is the stop reason. An `error` event means that the response is missing. No event names the model.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use crate::proc::ChildOutput;
 pub(super) struct OpenCodeTranscript {
     text: String,
     begun: bool,
-    /// Reason of the last finished step.
+    /// Stop reason: the reason of the last finished step.
     reason: Option<String>,
     /// The first `error` event.
     error: Option<Value>,
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::providers::samples;
 
-    /// A row of the endings table: how the program ended, and the expected result.
+    /// A row of the table of endings: how the program ended, and the expected result.
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct OpenCodeEnding {
@@ -139,7 +139,7 @@ mod tests {
         exit: i32,
         #[serde(default)]
         schema: bool,
-        /// `None` for a good answer.
+        /// Expected error. `None` if the response must be accepted.
         must: Option<CallErrorKind>,
         lines: Vec<Value>,
     }

@@ -31,7 +31,8 @@ use crate::{
     types::{MicroUsd, Timestamp, WorkerPool},
 };
 
-/// Maximum wait before retrying the same model; for a longer one the pool tries another model.
+/// Maximum wait before the pool retries the same model. If the wait would be longer, the pool tries another model
+/// instead.
 const POOL_SITS_OUT: Duration = Duration::from_secs(60);
 
 pub(super) struct ModelPool {
@@ -45,25 +46,25 @@ pub(super) struct ModelPool {
 
 pub(super) struct PoolList {
     members: Vec<PoolMember>,
-    /// Index of the member to try first in the next call; only for round robin.
+    /// Index of the member to try first in the next call. `None` unless the strategy is round robin.
     turn: Option<AtomicUsize>,
 }
 
 /// A model as named in the settings.
 pub(super) struct PoolMember {
     pub(super) spec: String,
-    /// The route, or the reason why it is missing.
+    /// Route to the model, or the reason why the route could not be resolved.
     pub(super) route: Result<ModelRoute, String>,
 }
 
 pub(super) struct ModelRoute {
     pub(super) id: ModelId,
     pub(super) back_end: Arc<dyn Provider>,
-    /// Role for which this model must not be used, and the reason.
+    /// Role for which this model must not be used, and the reason. `None` if every role may use it.
     pub(super) unfit: Option<(CallRole, &'static str)>,
-    /// Sort key of the strategy; lower comes first.
+    /// Sort key given by the pool's strategy. Members with lower keys are tried first.
     pub(super) rank: u64,
-    /// Maximum time of one call to this member while other members remain.
+    /// Maximum time of one call to this member while the pool has other members left to try.
     pub(super) turn: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
@@ -85,14 +86,14 @@ impl PoolList {
         Self { members, turn }
     }
 
-    /// Member indices in the order in which this call tries them.
+    /// Returns the member indices in the order in which this call tries the members.
     fn order(&self) -> impl Iterator<Item = usize> {
         let (first, count) =
             (self.turn.as_ref().map_or(0, |turn| turn.load(Ordering::Relaxed)), self.members.len());
         (0..count).map(move |at| (first + at) % count)
     }
 
-    /// Makes the member after this index the first one of the next call.
+    /// Makes the next call start with the member after index `at`.
     fn advance_turn(&self, at: usize) {
         if let Some(turn) = &self.turn {
             turn.store((at + 1) % self.members.len(), Ordering::Relaxed);
@@ -147,7 +148,7 @@ impl ModelPool {
         }
     }
 
-    /// Calls one member; `None` if its breaker is open.
+    /// Calls one member. Returns `None` if the member's breaker is open.
     async fn call_candidate(
         &self,
         attempts: &mut PoolAttempts<'_>,
@@ -169,7 +170,8 @@ impl ModelPool {
         Some(outcome)
     }
 
-    /// Records a failure. Returns the time at which to retry the same model, if it should be retried.
+    /// Records a failure. Returns the time at which to retry the same model, or `None` if the model should not be
+    /// retried.
     async fn handle_failure<'a>(
         &self,
         attempts: &mut PoolAttempts<'a>,
@@ -209,7 +211,7 @@ impl ModelPool {
         None
     }
 
-    /// Waits until a time; returns `false` if the call is cancelled before.
+    /// Waits until the given time. Returns `false` if the call is cancelled first.
     async fn wait_until(&self, until: Timestamp, cancel: &CancellationToken) -> bool {
         let wait: Duration = until.since(self.clock.now());
         tokio::select! {
@@ -236,7 +238,8 @@ impl Provider for ModelPool {
         self.routes().any(|route| route.back_end.is_billed())
     }
 
-    /// Returns the maximum cost over the members. It is not the sum, because all members share one budget.
+    /// Returns the highest of the members' maximum costs. The costs are not added up, because all members share one
+    /// budget.
     fn estimate(&self, call: &ModelCall) -> CostEstimate {
         let asked = self.routes().filter(|route| {
             route.check_role(call.role).is_ok() && route.back_end.missing_requirement().is_none()

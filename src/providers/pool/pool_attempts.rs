@@ -8,7 +8,7 @@ use crate::{
     types::Timestamp,
 };
 
-/// Maximum attempts per call: the 3 primary and 2 fallback models of the default pool.
+/// Maximum number of attempts per call: enough for the 3 primary and 2 fallback models of the default pool.
 const POOL_ATTEMPTS: u32 = 5;
 
 /// A pool member as a candidate of one call.
@@ -18,11 +18,11 @@ pub(super) struct PoolCandidate<'a> {
     pub(super) list: usize,
     /// Index of the member in its list.
     pub(super) at: usize,
-    /// Number of times the member was rate limited in this call.
+    /// Number of times that the member was rate limited in this call.
     pub(super) limited: u32,
 }
 
-/// A member that can be retried at `until`.
+/// A member that is in cooldown and can be retried at `until`.
 struct CoolingCandidate<'a> {
     until: Timestamp,
     candidate: PoolCandidate<'a>,
@@ -32,7 +32,7 @@ struct CoolingCandidate<'a> {
 pub(super) struct PoolAttempts<'a> {
     call: &'a ModelCall,
     ends: Timestamp,
-    /// Time at which every wait must be over, so that time remains for the answer.
+    /// Time at which all waits must be over, so that enough time remains for a response.
     waits_end: Timestamp,
     queue: VecDeque<PoolCandidate<'a>>,
     cooling: Vec<CoolingCandidate<'a>>,
@@ -40,7 +40,7 @@ pub(super) struct PoolAttempts<'a> {
     before: Vec<CallAttempt>,
     /// Skipped members, each with the reason.
     passed: Vec<String>,
-    /// Failure of the last skipped member, unless it passes with time.
+    /// Failure of the last skipped member, unless the failure will pass with time.
     needs: Option<CallErrorKind>,
     asked: u32,
     waited: u32,
@@ -96,7 +96,7 @@ impl<'a> PoolAttempts<'a> {
         Ok(route)
     }
 
-    /// Takes the next member from the queue, unless the queue is empty or the time is over.
+    /// Takes the next member from the queue. Returns `None` if the queue is empty or the call's time is used up.
     pub(super) fn next_candidate(&mut self, now: Timestamp) -> Option<PoolCandidate<'a>> {
         if self.asked >= POOL_ATTEMPTS {
             return None;
@@ -111,8 +111,8 @@ impl<'a> PoolAttempts<'a> {
         self.queue.pop_front()
     }
 
-    /// If the queue is empty, returns the member whose cooldown ends first, if waiting for it is allowed. Exhausted
-    /// accounts are excluded, since they do not recover within a call.
+    /// If the queue is empty, returns the member whose cooldown ends first, if the call may wait that long. Members
+    /// with an exhausted account are excluded, because they do not recover within a call.
     pub(super) fn next_cooled(&mut self, now: Timestamp) -> Option<(Timestamp, PoolCandidate<'a>)> {
         let short = (0..self.cooling.len()).filter(|at| !self.cooling[*at].used_up);
         let soonest = short.min_by_key(|at| self.cooling[*at].until)?;
@@ -148,7 +148,7 @@ impl<'a> PoolAttempts<'a> {
         reply
     }
 
-    /// Records a failed attempt, which could cost at most `most`. Returns whether a request was sent.
+    /// Records a failed attempt, whose maximum cost was `most`. Returns whether a request was sent.
     pub(super) fn record_failure(&mut self, mut error: CallError, most: u64) -> bool {
         let mut attempts = std::mem::take(&mut error.earlier_attempts);
         let kind = error.kind.clone();
@@ -196,14 +196,14 @@ impl<'a> PoolAttempts<'a> {
         CallError { earlier_attempts: self.before, ..error }
     }
 
-    /// Returns the error, which ends the call without trying other members.
+    /// Completes `error` with the earlier failed attempts, and ends the call without trying other members.
     pub(super) fn final_error(self, error: CallError) -> CallError {
         let before = self.before.into_iter().chain(error.earlier_attempts).collect();
         CallError { earlier_attempts: before, ..error }
     }
 
-    /// Returns one error that names all failed and skipped members. Its kind is that of the failure after which a retry
-    /// is possible soonest, or else of the last failure.
+    /// Returns one error that names all failed and skipped members. It has the kind of the failure after which a retry
+    /// is possible soonest. If no failure allows a retry, it has the kind of the last failure.
     pub(super) fn exhausted_error(mut self, pool: &str, now: Timestamp) -> CallError {
         let tried = self.before.iter().map(|CallAttempt { kind, message, usage }| {
             format!("{}:{} {kind:?}: {}", usage.provider, usage.asked, quote_text(message))
@@ -239,7 +239,7 @@ impl<'a> PoolAttempts<'a> {
     }
 }
 
-/// Whether the failure passes with time.
+/// Whether the failure will pass with time.
 fn is_transient(kind: &CallErrorKind) -> bool {
     matches!(
         kind,

@@ -79,7 +79,7 @@ impl PoolFixture {
         self.pool_by(Strategy::Priority, Names::default().pools["default"].retry, lists)
     }
 
-    /// Returns the calls since the last use of this method: time and model.
+    /// Returns the time and model of each call made since this method was last used.
     fn asked(&self) -> Vec<(i64, String)> {
         std::mem::take(&mut self.script.lock().unwrap().asked)
     }

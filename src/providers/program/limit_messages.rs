@@ -1,7 +1,7 @@
-//! Finds rate and quota limits in the output of a failed program, if nothing else explains the failure.
+//! Finds rate limits and quota limits in the output of a failed program, if nothing else explains the failure.
 //!
-//! The output of a successful program is never searched, since an answer may be about rate limits. Event lines are
-//! ignored, because they contain model text.
+//! The output of a successful program is never searched, because the response itself may be about rate limits. Event
+//! lines are ignored, because they contain model text.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use regex::Regex;
 
 use crate::{limits, proc::ChildOutput, providers::CallErrorKind};
 
-/// Maximum bytes searched in each output: the last complete lines, which usually name the reason.
+/// Maximum bytes searched at the end of each output. The last complete lines usually name the reason.
 const TAIL: usize = 2_000;
 
 /// Builds a regex that matches any of these patterns as whole words in lower-case text. `..` in a pattern stands for up
@@ -27,13 +27,13 @@ static RATE: LazyLock<Regex> = LazyLock::new(|| {
     word_pattern(&["rate..limit(?:s|ed|ing|error|exceeded)?", "too..many..requests?", "resource..exhausted"])
 });
 
-/// Matches the status 429, but not a line number of a file.
+/// Matches the HTTP status 429, but not the line number 429 of a file.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new("(?:^|[^a-z0-9.:]|\":)429(?:$|[^a-z0-9:]|:[^0-9]|:$)").expect("a constant that is a pattern")
 });
 
-/// Finds a limit named in `message` (the program's own failure text) or at the end of its outputs. Quota is checked
-/// first, because messages usually call an exhausted quota limited too.
+/// Finds a limit that is named in `message` (the program's own failure text) or at the end of its outputs. Quota is
+/// checked first, because messages about an exhausted quota usually mention a limit too.
 pub(in crate::providers) fn limit_kind(output: &ChildOutput, message: &str) -> Option<CallErrorKind> {
     if output.success() {
         return None;
@@ -49,7 +49,7 @@ pub(in crate::providers) fn limit_kind(output: &ChildOutput, message: &str) -> O
     matches_any(&QUOTA).then_some(CallErrorKind::Quota { reset: None }).or_else(rate)
 }
 
-/// Returns the last lines, without events. `cut`: the first line is incomplete and is skipped.
+/// Returns the last lines, without events. If `cut` is true, the first line is incomplete and is skipped.
 fn last_lines(bytes: &[u8], cut: bool) -> String {
     let all = String::from_utf8_lossy(bytes);
     let lines = all.lines().skip(usize::from(cut)).filter(|line| !line.trim_start().starts_with('{'));

@@ -1,9 +1,9 @@
-//! External programs through which we call models: finds a program, probes its version and confines it. Each program's
-//! back end handles prompts and answers.
+//! External programs through which we call models. This module finds a program, reads its version and confines it. Each
+//! program's back end handles prompts and responses.
 //!
-//! A program may act on its own, through tools, hooks, plugins or a bug. Whatever it does, it can read only its
-//! installation and its configuration. It can write only to its configuration and to a directory made for one call. It
-//! sees no other files of ours.
+//! A program may act on its own, through tools, hooks, plugins or a bug. In any case it can read only its installation
+//! and its configuration. It can write only to its configuration and to a directory made for one call. It sees no other
+//! files of ours.
 
 mod limit_messages;
 
@@ -27,7 +27,8 @@ use crate::{
     types::WorkerPool,
 };
 
-/// Directories to which installers write programs, searched after `PATH`. Relative ones are below the home directory.
+/// Directories to which installers write programs, searched after `PATH`. Relative directories are below the home
+/// directory.
 const PLACES: &[&str] = &[
     ".nvm/versions/node/*/bin",
     "/usr/local/bin",
@@ -40,7 +41,7 @@ const PLACES: &[&str] = &[
     "/opt/homebrew/bin",
 ];
 
-/// API key sent to a fake API on loopback, which must not get a real key.
+/// Placeholder API key sent to a fake API on loopback, which must not receive a real key.
 pub(super) const LOOPBACK_KEY: &str = "loopback";
 
 pub(super) struct ProgramKind {
@@ -56,16 +57,17 @@ pub(super) struct ProgramKind {
 pub(super) struct ModelProgram {
     kind: &'static ProgramKind,
     pub(super) settings: ProgramSettings,
-    /// Our files, which the program must not read.
+    /// Files of the bot, which the program must not read.
     ours: Vec<PathBuf>,
-    /// Probe result of each file: its version, or the reason why it does not work. A changed file is probed again.
+    /// Probe result of each file: the version, or the reason why the program does not work. A changed file is probed
+    /// again.
     probed: Mutex<HashMap<FileState, Result<String, String>>>,
 }
 
-/// Path of a file with symlinks resolved, and its modification time.
+/// Identifies the state of a file: its path with symlinks resolved, and its modification time.
 type FileState = (PathBuf, Option<SystemTime>);
 
-/// A program whose version was read.
+/// A program that was found and whose version was read.
 #[derive(Debug, Clone)]
 pub(super) struct InstalledProgram {
     pub(super) path: PathBuf,
@@ -77,8 +79,8 @@ impl ModelProgram {
         Self { kind, settings, ours, probed: Mutex::default() }
     }
 
-    /// Returns why the program can't be run at present, with the fix. A file that was not probed yet is assumed to
-    /// work.
+    /// Returns the reason why the program cannot be run at present, and how to fix it. A file that has not been probed
+    /// yet is assumed to work.
     pub(super) fn missing_requirement(&self) -> Option<String> {
         let files = self.candidate_files();
         let mut failures = Vec::new();
@@ -125,7 +127,7 @@ impl ModelProgram {
         Err(self.install_hint(&failures))
     }
 
-    /// Returns a description for the operator, or an error with the fix.
+    /// Returns a description for the operator. The error says how to fix the problem.
     pub(super) async fn describe(&self) -> Result<String, String> {
         let InstalledProgram { path, version } = self.find(&CancellationToken::new()).await?;
         let tried = self.kind.tried;
@@ -140,7 +142,8 @@ impl ModelProgram {
         Ok(format!("{version} at {}{version_note}{confinement_note}", path.display()))
     }
 
-    /// Creates the configuration directory if needed, and an empty home for one call, which is removed when dropped.
+    /// Creates the configuration directory if needed, and an empty home directory for one call. The home directory is
+    /// removed when the returned value is dropped.
     pub(super) fn prepare_home(&self) -> Result<tempfile::TempDir, String> {
         use std::os::unix::fs::DirBuilderExt;
         let place = &self.settings.config_dir;
@@ -178,20 +181,21 @@ impl ModelProgram {
         command
     }
 
-    /// Ports to which the program may connect: those of the model's API, the proxy, and name servers.
+    /// Returns the ports to which the program may connect: those of the model's API, the proxy, and name servers.
     fn allowed_ports(&self) -> Vec<u16> {
         let api = self.settings.base_url.as_ref().and_then(url::Url::port_or_known_default);
         [Some(api.unwrap_or(443)), proc::proxy_port(), Some(53)].into_iter().flatten().collect()
     }
 
-    /// Builds the command for logging in at a terminal. It runs unconfined, with `home` as its home directory.
+    /// Builds the command with which a person logs in at a terminal. The command runs unconfined, with `home` as its
+    /// home directory.
     pub(super) async fn terminal_command(&self, home: &Path) -> Result<proc::ChildCommand, String> {
         let found = self.find(&CancellationToken::new()).await?;
         let command = proc::ChildCommand::new(&found.path).with_proxy_environment();
         Ok(command.env("PATH", path_with_own_directory(&found.path)).current_dir(home))
     }
 
-    /// Classifies a failed run. `begun`: whether a model had started to answer.
+    /// Classifies a failed run of the program. `begun` is true if a model had started to answer.
     pub(super) fn classify_error(
         &self,
         error: &ProcError,
@@ -222,8 +226,8 @@ impl ModelProgram {
         format!("{why}; install it ({install}) or set path under [providers.{name}]")
     }
 
-    /// Candidate files for the program, best first: the configured path, or else those in `PATH` and the usual install
-    /// directories.
+    /// Returns the candidate files for the program, best first. If the settings name a path, only that file is a
+    /// candidate. Otherwise, the files in `PATH` and in the usual install directories are.
     fn candidate_files(&self) -> Vec<PathBuf> {
         if let Some(path) = &self.settings.path
             && path.components().count() > 1
@@ -248,7 +252,7 @@ impl ModelProgram {
         self.probed.lock().unwrap_or_else(PoisonError::into_inner).get(&file_state(path)).cloned()
     }
 
-    /// Returns why the program at `path` could read our files, with the fix.
+    /// Returns the reason why the program at `path` could read our files, and how to fix it.
     fn exposure_reason(&self, path: &Path) -> Option<String> {
         let ProgramKind { title, name, .. } = self.kind;
         if let Err(why) = check_confinement() {
@@ -274,8 +278,8 @@ impl ModelProgram {
     }
 }
 
-/// Parses the version. An error quotes the output, because npm without install scripts installs a file that only prints
-/// an error.
+/// Parses the version from the output. The error quotes the output, because npm, if install scripts are disabled,
+/// installs a stub that only prints an error.
 fn parse_version(path: &Path, output: &ChildOutput) -> Result<String, String> {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     match printed.split_whitespace().next().filter(|word| is_version(word)) {
@@ -302,7 +306,7 @@ fn file_state(path: &Path) -> FileState {
     (resolve_links(path), path.metadata().and_then(|found| found.modified()).ok())
 }
 
-/// Expands a path pattern with at most one `*`, which matches a directory name; newest version first.
+/// Expands a path pattern with at most one `*`, which matches a directory name. The newest version comes first.
 fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
     let mut parts = pattern.iter();
     let before: PathBuf = parts.by_ref().take_while(|part| *part != "*").collect();
@@ -320,8 +324,8 @@ fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| path.join(&after)).collect()
 }
 
-/// Files that the program at `path` needs: its file, or the whole `node_modules` around it, because packages use each
-/// other. For a script, also its interpreter.
+/// Returns the files that the program at `path` needs: its own file, or the whole `node_modules` around it, because
+/// packages use each other. A script also needs its interpreter.
 fn installation(path: &Path) -> Vec<PathBuf> {
     let file = resolve_links(path);
     let packages = file.ancestors().filter(|place| place.ends_with("node_modules")).last();
@@ -336,7 +340,7 @@ fn installation(path: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Interpreter named in a script's first line.
+/// Returns the interpreter named in a script's first line.
 fn interpreter(script: &Path) -> Option<PathBuf> {
     let mut start = [0; 256];
     let length = fs::File::open(script).and_then(|mut file| file.read(&mut start)).ok()?;
@@ -352,7 +356,8 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Returns `PATH` with the program's own directory first, so that a script finds the node it was installed with.
+/// Returns `PATH` with the program's own directory first, so that a script finds the Node.js version it was installed
+/// with.
 fn path_with_own_directory(path: &Path) -> std::ffi::OsString {
     let usual = std::env::var_os("PATH").unwrap_or_default();
     let own = path.parent().map(Path::to_owned);
@@ -368,8 +373,8 @@ fn is_version(word: &str) -> bool {
     numbers.split('.').count() == 3 && numbers.split('.').all(|part| part.parse::<u32>().is_ok())
 }
 
-/// Splits a call into the system prompt, passed as an argument or file, and the prompt for stdin. A system prompt of
-/// more than `longest` bytes is moved into the prompt.
+/// Splits a call into the system prompt, which is passed as an argument or file, and the prompt for stdin. A system
+/// prompt of more than `longest` bytes is moved into the prompt for stdin.
 pub(super) fn split_prompt(call: &ModelCall, longest: usize) -> (String, String) {
     // An argument cannot hold a NUL.
     let system = call.system.replace('\0', "");

@@ -11,7 +11,7 @@ fn script(path: &Path, body: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Creates a program with this script `body`, in a directory next to the server's files.
+/// Creates a program whose script has this `body`, in a directory next to the server's files.
 fn program(place: &Path, body: &str) -> ModelProgram {
     let path = place.join("opt/parrot");
     script(&path, body);

@@ -1,4 +1,4 @@
-//! Runs adversarial tests, which are written to break the code.
+//! Runs adversarial tests, which are written in order to break the code.
 
 use super::{
     super::{
@@ -8,12 +8,12 @@ use super::{
     ChangeVerifier, FileOverlay, GREEN_RUNS, RecordedTestRun,
 };
 
-/// A test file, and the test expected in it.
+/// Path of a test file, and the test that is expected in this file.
 type AdversarialTest = (String, red_green::ExpectedTest);
 
 impl ChangeVerifier {
-    /// Returns the outcome of each test with the code, and the proof for the tests that pass. `overlay` has the code
-    /// and all these tests; `known` are the ids of tests that ran before.
+    /// Returns the outcome of each test when run with the code, and the proof for the tests that pass. `overlay`
+    /// contains the code and all these tests. `known` contains the ids of the tests that existed before.
     pub async fn run_adversarial_tests(
         &self,
         tried: &[AdversarialTest],
@@ -26,8 +26,8 @@ impl ChangeVerifier {
         Ok((outcomes, green))
     }
 
-    /// Judges each test by two runs, first with all tests together. If one proves nothing, it may have affected the
-    /// others, so each test is then run separately.
+    /// Determines the outcome of each test. First runs all tests together, twice. If a test proves nothing in these
+    /// runs, it may have affected the other tests, so each test is then run separately.
     async fn judge_each(
         &self,
         tried: &[AdversarialTest],
@@ -56,8 +56,8 @@ impl ChangeVerifier {
         Ok(outcomes)
     }
 
-    /// Proves that the passing tests also pass together with all other tests, and drops those that do not. Returns the
-    /// proof for the remaining tests.
+    /// Proves that the passing tests also pass together with all other tests, and drops the tests that do not. Returns
+    /// the proof for the remaining tests.
     async fn prove_with_others(
         &self,
         tried: &[AdversarialTest],

@@ -1,5 +1,6 @@
-//! Runs the tests of a commit with overlay files to verify a change: its tests fail without the code, pass with it, and
-//! detect reverted parts. The rules of [`red_green`] judge each run; the callers decide how to react.
+//! Verifies a change by running the tests of a commit with overlay files. The change's tests must fail without the
+//! code, pass with it, and detect reverted parts. The rules of [`red_green`] evaluate each run; the callers decide how
+//! to react.
 
 mod adversarial_tests;
 mod mutation_check;
@@ -29,23 +30,24 @@ use crate::{
     sandbox::Sandbox,
 };
 
-/// Seconds after which a suite counts as slow, unless the repository sets its own limit.
+/// Duration in seconds above which a test suite counts as slow, unless the repository sets its own limit.
 const FULL_SECONDS: u64 = 600;
 
-/// Number of passing runs required, since a flaky test seldom passes three times.
+/// Number of passing runs required, because a flaky test seldom passes three times.
 pub const GREEN_RUNS: usize = 3;
 
-/// Maximum files listed in the note on files left out of a run.
+/// Maximum number of files listed in the note on files that were left out of a run.
 const MOST_LEFT_OUT: usize = 5;
 
 /// Result of one test run, as stored with the change.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RecordedTestRun {
     pub runner: String,
-    /// Folder of the project; empty for the root.
+    /// Folder of the project, relative to the repository's root. Empty for the root itself.
     pub folder: String,
     pub found: TestReport,
-    /// Reasons why dependencies were not fetched, if tests lack something.
+    /// Reasons why dependencies were not fetched, if missing dependencies could explain a failure. If the tests did not
+    /// pass, also reasons why toolchains do not work in the sandbox.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Notes on files that were left out of the checkout.
@@ -56,12 +58,12 @@ pub struct RecordedTestRun {
 }
 
 impl RecordedTestRun {
-    /// Returns all notes on the run, including those on files left out.
+    /// Returns all notes on the run, including the notes on left-out files.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(&self.left_out)
     }
 
-    /// Returns `path` relative to the project's folder, if it is inside that folder.
+    /// Returns `path` relative to the project's folder. `None` if `path` is outside that folder.
     pub fn project_path<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder.as_str() {
             "" => Some(path),
@@ -69,14 +71,14 @@ impl RecordedTestRun {
         }
     }
 
-    /// Returns the expected test for a file and name. Without the file if the tests run by a command, which does not
-    /// report files.
+    /// Returns the expected test for a file and name. If the tests run by a command, the result contains only the name,
+    /// because a command does not report files.
     pub fn expected_test(&self, file: &str, name: &str) -> ExpectedTest {
         let file = if self.is_command() { "" } else { self.project_path(file).unwrap_or(file) };
         ExpectedTest { file: file.to_owned(), name: name.to_owned(), kind: None }
     }
 
-    /// Returns what the test runs must prove, from the spec and the change.
+    /// Returns the expectations that the test runs must meet, derived from the spec and the change.
     pub fn expectations(&self, spec: &ParsedSpec, change: &ParsedChange) -> TestExpectations {
         let tests = || change.files_in(ChangeSection::Tests);
         let there = |removed: bool| {
@@ -92,7 +94,8 @@ impl RecordedTestRun {
         }
     }
 
-    /// Describes a required test that these runs cannot check, with the reason.
+    /// Returns a description of a required test that these runs cannot check, with the reason. `None` if the runs can
+    /// check all required tests.
     pub fn unreachable_test(&self, spec: &ParsedSpec) -> Option<String> {
         let mut seen = BTreeSet::new();
         spec.tests.iter().find_map(|row| {
@@ -109,12 +112,12 @@ impl RecordedTestRun {
         })
     }
 
-    /// Whether the tests are run by the repository's own command, which reports only their names.
+    /// Whether the tests are run by the repository's own command, which reports only test names, without files.
     pub fn is_command(&self) -> bool {
         self.runner == "command"
     }
 
-    /// Returns a project path relative to the repository's root.
+    /// Converts a path in the project to a path relative to the repository's root.
     fn repository_path(&self, path: &str) -> String {
         if self.folder.is_empty() { path.to_owned() } else { format!("{}/{path}", self.folder) }
     }
@@ -123,8 +126,7 @@ impl RecordedTestRun {
 /// Files to write over the commit, by path; `None` removes a file.
 pub type FileOverlay = Vec<(String, Option<Vec<u8>>)>;
 
-/// Runs a commit's tests in the sandbox with overlay files. All its methods return the errors of
-/// [`TestWorkspace::run`].
+/// Runs a commit's tests in the sandbox with overlay files. All methods return the errors of [`TestWorkspace::run`].
 pub struct ChangeVerifier {
     pub sandbox: Sandbox,
     pub snapshot: Snapshot,
@@ -133,13 +135,14 @@ pub struct ChangeVerifier {
 }
 
 impl ChangeVerifier {
-    /// Runs all tests, or those of some files, in a clean build, so that results do not depend on an earlier run.
+    /// Runs all tests, or only those of the `targets` files, in a clean build, so that the results do not depend on an
+    /// earlier run.
     pub async fn run(&self, targets: &[String], overlay: FileOverlay) -> Result<RecordedTestRun, TestError> {
         self.run_in(&mut TestWorkspace::new()?, targets, overlay).await
     }
 
-    /// Proves by two runs that the tests of some files fail without the code. If they fail to build only because of
-    /// missing names, a third run uses stubs.
+    /// Proves with two runs that the tests of some files fail without the code. If the tests fail to build only because
+    /// of missing names, a third run uses stubs for these names.
     pub async fn prove_red(
         &self,
         targets: &[String],
@@ -158,9 +161,9 @@ impl ChangeVerifier {
         })
     }
 
-    /// Proves that the tests pass with the code. Runs all tests `times` times. For a slow suite, only the first run has
-    /// all tests; later runs have those of the change. Stops at the first failure. `before` is the run without the new
-    /// tests and the code.
+    /// Proves that the tests pass with the code. Runs all tests `times` times, and stops at the first failure. For a
+    /// slow suite, only the first run includes all tests; later runs include only the tests of the change. `before` is
+    /// the run without the new tests and the code.
     pub async fn prove_green(
         &self,
         times: usize,
@@ -199,13 +202,13 @@ impl ChangeVerifier {
         }
     }
 
-    /// Whether the suite is too slow for several complete runs.
+    /// Whether the suite is too slow to be run completely several times.
     fn is_slow(&self, before: &RecordedTestRun) -> bool {
         before.seconds > self.asked.settings.full_seconds.unwrap_or(FULL_SECONDS) as f64
     }
 
     /// Runs tests in a workspace that keeps the build output of earlier runs. This is many times faster, but earlier
-    /// runs may have changed that output.
+    /// runs may have tampered with the build output.
     async fn run_in(
         &self,
         workspace: &mut TestWorkspace,
@@ -237,7 +240,7 @@ impl ChangeVerifier {
         })
     }
 
-    /// Runs a shell command; returns its output if it fails.
+    /// Runs a shell command. Returns the command's output if the command fails.
     async fn run_check(
         &self,
         workspace: &mut TestWorkspace,

@@ -1,4 +1,5 @@
-//! Mutation check: reverts the code part by part and runs the tests; a good suite fails each time.
+//! Mutation check: reverts the code part by part and runs the tests each time. A good suite fails for each reverted
+//! part.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +12,8 @@ use super::{
 };
 use crate::{documents::change::TestEvidence, sandbox::SandboxError, types::count};
 
-/// Maximum seconds for all runs of one change. The runs also stop at ten times the duration of the test run before the
-/// change.
+/// Maximum duration of all runs for one change, in seconds. The runs also stop at ten times the duration of the test
+/// run without the change.
 const SECONDS: f64 = 600.0;
 
 const MOST_PARTS: usize = 30;
@@ -22,22 +23,22 @@ const NAMED: usize = 5;
 /// Result of a mutation check.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MutationCheck {
-    /// Location of each reverted part in the new text, and the outcome of the tests without it.
+    /// Location of each reverted part in the new text, and the outcome of the tests when that part was reverted.
     parts: Vec<(String, MutationOutcome)>,
-    /// Number of parts that were not reverted for lack of time.
+    /// Number of parts that were not reverted because the time limit was reached.
     not_tried: usize,
     #[serde(default)]
     pub covered: Option<ChangeCoverage>,
     /// Whether only the change's tests were run, because the suite is slow.
     #[serde(default)]
     of_change: bool,
-    /// Whether the tests failed in this check although nothing was reverted. If so, the check proves nothing.
+    /// Whether the tests failed in this check although no part was reverted. If so, the check proves nothing.
     #[serde(default)]
     unsure: bool,
 }
 
 impl MutationCheck {
-    /// Adds the parts that tests detected, and those that they missed, to the evidence.
+    /// Adds to the evidence which parts the tests detected as reverted, and which they missed.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let (noticed, all) = red_green::mutation_score(self.parts.iter().map(|(_, noticed)| *noticed));
         let of = |by| self.parts.iter().filter(move |(_, noticed)| *noticed == by);
@@ -87,8 +88,8 @@ fn format_lines(place: &str) -> String {
 }
 
 impl ChangeVerifier {
-    /// Measures which changed lines the tests run, if the runner can. Measuring may disturb the tests, so it has a
-    /// separate run, whose results must be the same as before.
+    /// Measures which changed lines the tests execute, if the runner supports it. Measuring may disturb the tests, so
+    /// it happens in a separate run, whose results must be the same as before.
     pub async fn measure_coverage(
         &self,
         green: &GreenProof,
@@ -108,9 +109,9 @@ impl ChangeVerifier {
         }))
     }
 
-    /// Reverts each part in turn and runs the tests, those of the change first, until the time is over. The result does
-    /// not decide about the change, so the runs may share build output. `without` returns a part's location and the
-    /// overlay without the part.
+    /// Reverts each part in turn and runs the tests, those of the change first, until the time limit is reached. The
+    /// result does not decide whether the change is accepted, so the runs may share build output. `without` returns a
+    /// part's location and the overlay without that part.
     pub async fn check_mutations<P>(
         &self,
         (green, before): (&GreenProof, &RecordedTestRun),

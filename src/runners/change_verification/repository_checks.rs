@@ -1,5 +1,5 @@
-//! Runs a repository's own checks apart from its tests: formatter, linter, and an end-to-end command. A check that
-//! fails without the change is ignored.
+//! Runs the checks that a repository has in addition to its tests: formatter, linter, and an end-to-end command. A
+//! check that already fails without the change is ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::documents::change::TestEvidence;
 
-/// Maximum bytes of a check's output shown to the drafter, taken from its end.
+/// Maximum bytes of a check's output shown to the drafter. The end of the output is shown.
 const SAID: usize = 2_500;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,13 +43,12 @@ impl RepositoryCheckKind {
 pub struct RepositoryCheck {
     pub which: RepositoryCheckKind,
     line: String,
-    /// Whether the check passes without the change.
+    /// Whether the check passes on the commit without the change.
     pub before: bool,
 }
 
 impl RepositoryCheck {
-    /// Adds the check's result with the change to the evidence. `complains`: the check fails on this version of the
-    /// change.
+    /// Adds the check's result to the evidence. `complains` is true if the check fails on this version of the change.
     pub fn add_evidence(&self, complains: bool, evidence: &mut TestEvidence) {
         let (label, line) = (self.which.label(), sanitize_line(&self.line).replace('`', "'"));
         match (self.before, complains) {
@@ -65,7 +64,7 @@ impl RepositoryCheck {
 }
 
 impl ChangeVerifier {
-    /// Runs each check without the change.
+    /// Runs each check on the commit without the change.
     pub async fn run_baseline_checks(
         &self,
         lines: Vec<(RepositoryCheckKind, String)>,
@@ -78,7 +77,8 @@ impl ChangeVerifier {
         Ok(known)
     }
 
-    /// Re-runs each check that passes without the change; returns the new complaints.
+    /// Runs each check that passes without the change again, with the change. Returns the complaints of the checks that
+    /// fail now.
     pub async fn new_complaints(
         &self,
         lines: &[RepositoryCheck],

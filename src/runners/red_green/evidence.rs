@@ -1,10 +1,10 @@
-//! Describes the proofs in sentences, for people and models.
+//! Describes the red and green proofs in sentences, for people and models.
 
 use super::{ExpectedTest, GreenProof, RedKind, RedProof};
 use crate::{documents::change::TestEvidence, types::count};
 
 impl RedProof {
-    /// Describes how a required test ended without the code.
+    /// Returns a description of how a required test ended without the code.
     pub fn describe_test(&self, row: &ExpectedTest) -> &'static str {
         let with_stub = || self.stubbed.keys().any(|id| row.matches_id(id));
         match row.kind {
@@ -71,7 +71,7 @@ impl RedProof {
     }
 }
 
-/// Formats `1 test fails`, `2 tests fail`.
+/// Formats a count with its clause, such as `1 test fails` or `2 tests fail`.
 fn count_clause((n, one, many): (usize, &str, &str)) -> String {
     format!("{} {}", count(n, "test", "tests"), if n == 1 { one } else { many })
 }

@@ -1,15 +1,15 @@
-//! Matches test ids, in each runner's notation, to files and tests.
+//! Matches test ids, in the notation of each runner, to files and test names.
 
 use super::super::TestReport;
 
-/// Whether the test `id` belongs to `whole`: a file, package or binary.
+/// Whether the test `id` belongs to `whole`, which is the id of a file, package or binary.
 pub(super) fn contains_test(whole: &str, id: &str) -> bool {
     let mark = if whole.ends_with(".py") { "::" } else { " " };
     id.strip_prefix(whole).is_some_and(|rest| rest.starts_with(mark) || rest.starts_with('.'))
 }
 
-/// Whether the test belongs to this file. Pytest ids name the file, as do node ids; cargo ids name the binary or
-/// module, go ids the package.
+/// Whether the test belongs to this file. The ids of pytest and Node name the file. Cargo ids name only the binary or
+/// module, and Go ids only the package.
 pub(super) fn is_in_file(id: &str, file: &str) -> bool {
     if file.ends_with(".go") {
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -34,7 +34,7 @@ pub(super) fn is_in_file(id: &str, file: &str) -> bool {
 }
 
 /// Returns the reason why the runner cannot find tests of this file before the code is written, phrased as the end of a
-/// sentence. `None` if it probably can.
+/// sentence. `None` if the runner can probably find them.
 pub fn unreachable_reason(
     runner: &str,
     file: &str,
@@ -74,7 +74,7 @@ pub fn unreachable_reason(
     }
 }
 
-/// Whether `end` is the path or a suffix of its components.
+/// Whether `end` equals `path` or the last components of `path`.
 pub(super) fn is_path_suffix(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
 }

@@ -1,8 +1,8 @@
 //! Red and green proofs of a change, as pure rules over test reports.
 //!
-//! Red: without the code, each new test fails in the same way in two runs. It fails while running, or because a name
-//! that the spec declares is missing. Green: with the code, each new test passes in every run, and so does every test
-//! that passed before.
+//! Red: without the code, each new test fails in the same way in two runs. The test fails while running, or because a
+//! name that the spec declares is missing. Green: with the code, each new test passes in every run. Every test that
+//! passed before must also pass in every run.
 
 mod evidence;
 mod ids;
@@ -20,26 +20,26 @@ use self::{
 use super::{TestFailure, TestOutcome, TestReport, TestResult, sanitize_line, test_report::MOST_FAULTS};
 use crate::documents::change::{STUB, test_id_has_name};
 
-/// Requirements for the tests of a change, derived from the change and its spec.
+/// Requirements that the tests of a change must meet, derived from the change and its spec.
 #[derive(Debug, Clone, Default)]
 pub struct TestExpectations {
     /// Added and modified test files.
     pub files: Vec<String>,
     pub removed: Vec<String>,
     pub rows: Vec<ExpectedTest>,
-    /// Names of regression guards: new tests that already pass before the change.
+    /// Names of regression guards, which are new tests that already pass before the change.
     pub guards: Vec<String>,
     /// Names that do not exist before the code is written; see [`declared_names`].
     pub declared: Vec<String>,
 }
 
-/// A test the spec requires.
+/// A test that the spec requires.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpectedTest {
-    /// Path relative to its project; empty if the runner does not report files.
+    /// Path of the test file, relative to its project. Empty if the runner does not report files.
     pub file: String,
     pub name: String,
-    /// Outcome without the code; `None` if the test was not seen to fail and is not a guard.
+    /// Outcome without the code. `None` if the test is not a guard and no run has shown that it fails.
     pub kind: Option<RedKind>,
 }
 
@@ -55,32 +55,34 @@ impl ExpectedTest {
 #[serde(rename_all = "snake_case")]
 pub enum RedKind {
     Assertion,
-    /// Fails at run time because a name that the spec declares is missing.
+    /// The test fails at run time because a name that the spec declares is missing.
     Missing,
-    /// Fails at run time with another error.
+    /// The test fails at run time with another error.
     Runtime,
-    /// Its file, package or binary does not build without the code. Its tests are known only once the code exists.
+    /// The test's file, package or binary does not build without the code. The tests in it are known only once the code
+    /// exists.
     Compile,
-    /// Runs if the declared names are stubs, and fails only because a stub panics.
+    /// The test runs if stubs replace the declared names, and fails only because a stub panics.
     Weak,
-    /// Passes, as a regression guard.
+    /// The test passes without the code, as a regression guard.
     Guard,
 }
 
 /// Proof that the new tests fail without the code.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RedProof {
-    /// Outcomes without the code, by id. The id is that of a test, or of a file, package or binary that does not build.
+    /// Outcomes without the code, by id. An id names a test, or a file, package or binary that does not build.
     pub tests: BTreeMap<String, RedKind>,
-    /// Test files of the change. `removed`: deleted test files; `rows`: the tests that the spec requires.
+    /// Test files of the change. `removed` contains the deleted test files, and `rows` the tests that the spec
+    /// requires.
     pub files: Vec<String>,
     #[serde(default)]
     pub removed: Vec<String>,
     #[serde(default)]
     pub rows: Vec<ExpectedTest>,
-    /// Tests that fail or are flaky without any change.
+    /// Tests that fail or are flaky even without the change.
     pub broken: Vec<String>,
-    /// Outcomes of tests that do not build without the code, from a run with stubs for the code.
+    /// Outcomes of tests that do not build without the code. They are from a run with stubs in place of the code.
     #[serde(default)]
     pub stubbed: BTreeMap<String, RedKind>,
 }
@@ -91,7 +93,7 @@ impl RedProof {
         self.tests.values().any(|kind| *kind == RedKind::Compile)
     }
 
-    /// Adds tests that were written after the red proof and so were not seen to fail.
+    /// Adds tests that were written after the red proof. These tests have therefore not been seen to fail.
     #[must_use]
     pub fn with_rows(mut self, rows: Vec<ExpectedTest>) -> Self {
         self.files.extend(rows.iter().map(|row| row.file.clone()).filter(|file| !file.is_empty()));
@@ -103,14 +105,15 @@ impl RedProof {
 /// Proof that the tests pass with the code.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct GreenProof {
-    /// Tests of the change; all passed in every run.
+    /// Tests of the change. All of them passed in every run.
     pub locked: Vec<String>,
-    /// Number of other tests that passed before and still pass.
+    /// Number of other tests that passed before the change and still pass.
     pub kept: usize,
-    /// Number of `locked` tests that ran only once, because the suite is slow.
+    /// Number of `locked` tests that ran only once because the suite is slow.
     #[serde(default)]
     pub once: Option<usize>,
-    /// Tests that failed before; `gone`: tests in deleted files. Both are reported but do not affect the proof.
+    /// Tests that failed before the change. `gone` contains the tests in deleted files. Both are reported but do not
+    /// affect the proof.
     pub broken: Vec<String>,
     pub gone: Vec<String>,
 }
@@ -122,8 +125,9 @@ pub struct FailureGroup {
     pub tests: Vec<String>,
 }
 
-/// Returns the reason why the existing tests cannot support a proof, if there is one. A failed build hides other tests.
-/// If no test passes, the cause lies outside the tests. Other failures do not prevent a proof.
+/// Returns the reason why the existing tests cannot support a proof; `None` if they can. They cannot if a build fails,
+/// because a failed build hides other tests. They also cannot if no test passes, because the cause then lies outside
+/// the tests. Other failures do not prevent a proof.
 pub fn unusable_reason(found: &TestReport) -> Option<String> {
     let unbuilt = |test: &&TestResult| match test.outcome {
         TestOutcome::Failed(TestFailure::Build) => true,
@@ -140,12 +144,12 @@ pub fn unusable_reason(found: &TestReport) -> Option<String> {
     unbuilt.or(trouble.cloned()).or_else(none)
 }
 
-/// Checks that the new tests fail as required. `base` is the report without them; `with` are two runs with the tests
-/// but without the code.
+/// Checks that the new tests fail as required. `base` is the report of a run without the new tests. `with` are the
+/// reports of two runs with the tests but without the code.
 ///
 /// # Errors
 ///
-/// Returns the problems of the tests, one per line, for their author.
+/// Returns the problems of the tests, one per line, for the author of the tests.
 pub fn prove_red(
     base: &TestReport,
     with: [&TestReport; 2],
@@ -237,9 +241,9 @@ pub fn prove_red(
     if wrong.is_empty() { Ok(red) } else { Err(wrong) }
 }
 
-/// Adds outcomes of tests that do not build without the code, from a run with stubs for the code. Skips tests that
-/// still do not build, and tests that passed before. A stub panics or returns nothing. So a passing test may expect
-/// exactly that, and an error other than an assertion may come from the stub.
+/// Adds outcomes of tests that do not build without the code, from a run with stubs in place of the code. Skips tests
+/// that still do not build, and tests that passed before. A stub panics or returns nothing. Therefore a passing test
+/// may expect exactly the stub's behavior, and an error other than an assertion may come from the stub.
 pub fn apply_stub_run(
     mut red: RedProof,
     before: &TestReport,
@@ -267,15 +271,15 @@ pub fn apply_stub_run(
     red
 }
 
-/// Maximum problems reported at once. If there are more, the tests must be rewritten anyway.
+/// Maximum number of problems reported at once. If there are more, the tests must be rewritten anyway.
 const MOST_LINES: usize = 40;
 
 fn is_guard(expected: &TestExpectations, id: &str) -> bool {
     expected.guards.iter().any(|name| test_id_has_name(id, name))
 }
 
-/// Returns the kind of a failure that is valid without the code. Otherwise returns the problem, phrased as the end of a
-/// sentence.
+/// Returns the kind of a failure that is acceptable without the code. The error is the problem with the test, phrased
+/// as the end of a sentence.
 fn classify_failure(test: &TestResult, expected: &TestExpectations) -> Result<RedKind, String> {
     let declared = |name: &String| expected.declared.contains(name);
     let of_tests =
@@ -318,11 +322,12 @@ fn classify_failure(test: &TestResult, expected: &TestExpectations) -> Result<Re
     }
 }
 
-/// Message for a test that passed before and is missing from its changed file. No code can make such a test pass.
+/// Message about a test that passed before the change and is missing from its changed file. No code can make such a
+/// test pass.
 pub const REMOVED_TEST_MESSAGE: &str = "it passed before, but its changed file no longer contains it";
 
-/// Checks that the new tests pass and that the earlier tests still pass. `base` is the report without tests and code;
-/// `runs` are with both.
+/// Checks that the new tests pass and that the earlier tests still pass. `base` is the report of a run without the
+/// tests and the code; `runs` are the reports of runs with both.
 ///
 /// # Errors
 ///
@@ -408,7 +413,7 @@ pub fn prove_green(
     Err(groups)
 }
 
-/// Adds the results of all other tests from the `whole` run to a run of only the change's tests.
+/// Adds the results of all other tests, taken from the `whole` run, to the report of a run of only the change's tests.
 pub fn merge_with_full_run(red: &RedProof, whole: &TestReport, mut alone: TestReport) -> TestReport {
     let ran: BTreeSet<String> = tests_by_id(&alone).into_keys().map(str::to_owned).collect();
     let unbuilt = |id: &str| {
@@ -422,7 +427,7 @@ pub fn merge_with_full_run(red: &RedProof, whole: &TestReport, mut alone: TestRe
     alone
 }
 
-/// Describes failures for a prompt, one paragraph each, with limited length.
+/// Describes failures for a prompt. Each failure gets one paragraph of limited length.
 pub fn describe_failures(failing: &[FailureGroup]) -> Vec<String> {
     const GROUPS: usize = 8;
     const IDS: usize = 5;
@@ -441,7 +446,8 @@ pub fn describe_failures(failing: &[FailureGroup]) -> Vec<String> {
     lines
 }
 
-/// Returns the first lines of a message, so few that eight messages and their ids take at most 12,000 characters.
+/// Returns the first lines of a message. They are limited so that eight messages with their ids take at most 12,000
+/// characters in total.
 fn message_head(message: &str) -> String {
     const LINES: usize = 12;
     const CHARS: usize = 900;
@@ -449,19 +455,19 @@ fn message_head(message: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").chars().take(CHARS).collect()
 }
 
-/// Detector of a reverted part of the code: a test, the compiler, or nothing.
+/// Outcome of a run with one part of the code reverted: whether a test, the compiler or nothing detected it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MutationOutcome {
     Test,
-    /// The code does not build, or uses a missing name.
+    /// The compiler detected the reverted part: the code does not build, or uses a missing name.
     Compiler,
     Nobody,
-    /// The run was aborted before any test failed.
+    /// The outcome is unclear, because the run was aborted before any test failed.
     Unclear,
 }
 
-/// Classifies a run with one part of the change reverted.
+/// Classifies a test run in which one part of the change was reverted.
 pub fn classify_mutation(green: &GreenProof, run: &TestReport) -> MutationOutcome {
     let ours = |test: &&TestResult| !green.broken.contains(&test.id);
     // A missing name says nothing about behaviour.
@@ -477,8 +483,8 @@ pub fn classify_mutation(green: &GreenProof, run: &TestReport) -> MutationOutcom
     }
 }
 
-/// Returns the number of parts that tests detected, and the number they could have detected. Unclear parts, and parts
-/// that only the compiler detected, are left out of both.
+/// Returns the number of parts that tests detected, and the number of parts that they could have detected. Both numbers
+/// exclude unclear parts, and parts that only the compiler detected.
 pub fn mutation_score(parts: impl IntoIterator<Item = MutationOutcome>) -> (usize, usize) {
     parts.into_iter().fold((0, 0), |(test, all), part| match part {
         MutationOutcome::Test => (test + 1, all + 1),
@@ -491,18 +497,18 @@ fn tests_by_id(found: &TestReport) -> BTreeMap<&str, &TestResult> {
     found.tests.iter().map(|test| (test.id.as_str(), test)).collect()
 }
 
-/// Result of an adversarial test after two runs with the code.
+/// Outcome of an adversarial test after two runs with the code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdversarialOutcome {
     Passes,
-    /// It failed in the same way in both runs; holds the message.
+    /// The test failed in the same way in both runs. Holds the failure message.
     Fails(String),
-    /// It proves nothing; holds the reason, phrased as the end of a sentence.
+    /// The test proves nothing. Holds the reason, phrased as the end of a sentence.
     Nothing(String),
 }
 
-/// Judges the test `row` by two runs. Each test of `all` must be the only one in its file; `known` are the ids of tests
-/// that ran before.
+/// Returns the outcome of the test `row`, from the reports of two runs. A file may contain only tests of `all` and of
+/// `known`, the ids of tests that existed before; otherwise its tests prove nothing.
 pub fn attacked(
     runs: [&TestReport; 2],
     row: &ExpectedTest,

@@ -1,4 +1,4 @@
-//! Names that a failure reports as missing, and names that a spec declares.
+//! Extracts the names that a failure reports as missing, and the names that a spec declares.
 
 use std::collections::BTreeSet;
 
@@ -43,8 +43,8 @@ pub(super) fn missing_names(message: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the name by which a file is imported: its stem, or its folder's name for files such as `mod.rs` or
-/// `index.js`.
+/// Returns the name by which a file is imported. This is the file's stem, or the name of its folder for files such as
+/// `mod.rs` or `index.js`.
 fn module_stem(path: &str) -> &str {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     match name.split('.').next().unwrap_or(name) {
@@ -53,7 +53,7 @@ fn module_stem(path: &str) -> &str {
     }
 }
 
-/// Returns the names a spec declares: functions, types and their members, and files.
+/// Returns the names that a spec declares: functions, types and their members, and files.
 pub fn declared_names(spec: &ParsedSpec) -> Vec<String> {
     const BEFORE: &[&str] = &[
         "fn",

@@ -42,7 +42,8 @@ fn expectations() -> TestExpectations {
     }
 }
 
-/// Returns the problems of a test that is added to a valid one, in two identical runs without the code.
+/// Returns the problems that `prove_red` reports for this test. The test runs next to a valid new test, in two
+/// identical runs without the code.
 fn wrong(test: &TestResult) -> String {
     let old = Some(TestResult::passed("s old")).filter(|old| old.id != test.id);
     let run = || found(old.clone().into_iter().chain([fails("s::new new", "left: 1"), test.clone()]));

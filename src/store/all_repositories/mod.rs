@@ -1,5 +1,5 @@
-//! Queries over all repositories for the operator's pages. They read snapshots through separate connections, so they do
-//! not cause open databases to be closed. Nothing is cached between queries, and one query runs at a time. Unreadable
+//! Queries over all repositories for the operator's pages. They read snapshots through separate connections, so that
+//! open databases need not be closed. Nothing is cached between queries, and only one query runs at a time. Unreadable
 //! repositories are reported and skipped.
 
 use std::{
@@ -28,14 +28,15 @@ use super::{
 };
 use crate::types::{IssueNo, MalformedValue, RepoId, RunId, Timestamp};
 
-/// Maximum wait for a locked file. After that, the page reports the repository as skipped and shows the others.
+/// Maximum wait for a locked database file. After that, the page reports the repository as skipped and shows the other
+/// repositories.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Number of databases read in parallel. It is small because PostgreSQL connections are limited and the server needs
-/// them, too.
+/// some of them, too.
 const PARALLEL_READS: usize = 4;
 
-/// Number of repositories read before the first runs are selected.
+/// Number of repositories that are read before the first runs are selected from them.
 const READ_CHUNK: usize = 256;
 
 /// Filter and page of the run list.
@@ -49,7 +50,8 @@ pub struct RunQuery {
     pub most: usize,
 }
 
-/// Position in the run list, which starts with runs that need a person and then lists the newest first.
+/// Position in the run list. The list starts with runs that need a person; within each group, the newest run comes
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunCursor {
     needs_person: bool,
@@ -87,23 +89,23 @@ pub struct RunListRow {
     pub cursor: RunCursor,
     pub workflow: String,
     pub issue: IssueNo,
-    /// Title of the issue as the run read it; `None` if the run has not read it yet.
+    /// Title of the issue as the run read it; `None` if the run has not read the issue yet.
     pub title: Option<String>,
     pub status: RunStatus,
     pub parked: bool,
-    /// Whether a worker is running it now.
+    /// Whether a worker is currently running a step of the run.
     pub running: bool,
-    /// Name of the step in its serde form.
+    /// Serde name of the step.
     pub step: String,
     pub why: Option<String>,
     pub updated_at: Timestamp,
 }
 
-/// Repository that a query could not read.
+/// A repository that a query could not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedRepository {
     pub repo: RepoId,
-    /// Reason for the operator's page, without a path.
+    /// Reason to show on the operator's page. It contains no path.
     pub why: String,
 }
 
@@ -114,7 +116,7 @@ pub struct RunPage {
     pub skipped: Vec<SkippedRepository>,
 }
 
-/// Cost of all calls with the same repository, workflow, role and model on one day.
+/// Total cost of all calls with the same repository, workflow, role and model on one day.
 #[derive(Debug, Clone)]
 pub struct DailySpend {
     pub repo: RepoId,
@@ -235,7 +237,7 @@ impl Store {
         Ok(RunPage { runs, more_after: places.last().copied().filter(|_| more), skipped: left_out })
     }
 
-    /// Reads these repositories in parallel, because SQLite takes long to load each schema.
+    /// Reads these repositories in parallel, because SQLite takes long to load the schema of each database.
     fn read_each_repository<V: Send>(
         &self,
         repos: &[RepoId],
@@ -264,7 +266,7 @@ impl Store {
         })
     }
 
-    /// Reads a repository's database. A failure is logged in full; the page gets only a short reason.
+    /// Reads a repository's database. A failure is logged in full; the page shows only a short reason.
     fn read_repository_now<V: Send>(
         &self,
         repo: RepoId,
@@ -294,7 +296,7 @@ impl Store {
     }
 }
 
-/// Reads one snapshot of a database on a separate connection, and waits only briefly for locks.
+/// Reads a snapshot of a database file on a separate connection. Waits only briefly for locks.
 fn read_file_now<V>(
     file: &Path,
     inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError>,
@@ -321,7 +323,7 @@ fn read_file_now<V>(
     }
 }
 
-/// Returns the first matching runs of a repository, using only an index.
+/// Returns the positions of the first matching runs of a repository. Only an index is used.
 fn run_cursors(
     tx: &Transaction<'_>,
     repo: RepoId,
@@ -390,7 +392,7 @@ fn read_run(tx: &Transaction<'_>, node: i64, place: RunCursor) -> Result<RunList
     statement.query_row([place.seq, node], |row| Ok(read(row)))?
 }
 
-/// Converts an unreadable row from an error of the query to a result for that row.
+/// Converts the error of an unreadable row to a result for that row, so that the query does not fail.
 fn row_or_reason<V>(read: Result<V, TransactionError>) -> Result<Result<V, String>, TransactionError> {
     match read {
         Err(TransactionError::Row(detail)) => Ok(Err(detail)),
@@ -402,7 +404,7 @@ fn row_or_reason<V>(read: Result<V, TransactionError>) -> Result<Result<V, Strin
 /// Day, repository, workflow, role and model for which costs are summed.
 type SpendKey = (Timestamp, RepoId, String, String, String);
 
-/// Sums the costs of calls since `since`. Also counts the unreadable calls.
+/// Returns the total costs of calls since `since`, and the number of unreadable calls.
 fn sum_spend(
     tx: &Transaction<'_>,
     repo: RepoId,

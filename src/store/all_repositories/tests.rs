@@ -1,4 +1,4 @@
-//! Tests of the operator's pages with database files in any state.
+//! Tests of the operator's pages with database files in various states, including damaged ones.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

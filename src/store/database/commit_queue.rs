@@ -1,14 +1,14 @@
-//! Group commit: requests that arrive during a commit share the next one.
+//! Group commit: requests that arrive during a commit share the next commit.
 //!
-//! A commit costs one disk flush, whatever its size. So requests queue up. The first request at an idle queue starts
-//! one blocking task, which works through the queue and then ends. No database has a thread of its own or a timer. A
-//! single writer gets a separate transaction; many concurrent writers share commits.
+//! A commit costs one disk flush, whatever its size. Therefore requests are queued. The first request at an idle queue
+//! starts one blocking task, which processes the queue until it is empty and then ends. Databases thus need no timer
+//! and no thread of their own. A single writer gets a separate transaction; many concurrent writers share commits.
 //!
-//! Two thread switches cost as much as a commit. So a caller that may block commits the queued batch itself and leaves
-//! later requests to a blocking task.
+//! Switching threads twice takes as long as a commit. Therefore a caller that may block commits the queued batch itself
+//! and leaves later requests to a blocking task.
 //!
-//! Each write runs in its own savepoint, so a failing or panicking write does not affect the others. A write gets its
-//! result only after the commit, or the commit's error.
+//! Each write runs in its own savepoint, so that a failing or panicking write does not affect the others. A write gets
+//! its result, or the error of the commit, only after the commit.
 
 use std::{
     any::Any,
@@ -29,18 +29,18 @@ use tokio::{
 use super::DatabaseInner;
 use crate::store::{error::TransactionError, sql::Transaction};
 
-/// Maximum writes per commit; `COMMIT_TIME` is the maximum time of a batch. Both are limited because the first write of
-/// a batch waits for the last.
+/// Maximum number of writes per commit. `COMMIT_TIME` is the maximum duration of a batch. Both are limited because the
+/// first write of a batch gets its result only after the last write.
 const COMMIT_WRITES: usize = 256;
 const COMMIT_TIME: Duration = Duration::from_millis(5);
 
-/// Result of a queued transaction, or its panic.
+/// Result of a queued transaction, or the payload of its panic.
 pub(super) type TransactionOutcome<R> = Result<Result<R, TransactionError>, Box<dyn Any + Send>>;
 
 /// A job to run in a transaction.
 trait TransactionJob: Send {
     fn run(&mut self, tx: &Transaction<'_>) -> Result<(), TransactionError>;
-    /// Sends the result to the caller. If the transaction was not committed, `lost` is the error.
+    /// Sends the result to the caller. `lost` is the error if the transaction was not committed.
     fn send_outcome(self: Box<Self>, lost: Option<TransactionError>);
 }
 
@@ -50,7 +50,7 @@ type BoxedTransactionJob = Box<dyn TransactionJob>;
 pub(super) struct CommitQueue {
     reads: Vec<BoxedTransactionJob>,
     writes: VecDeque<BoxedTransactionJob>,
-    /// Whether a leader is processing the queue.
+    /// Whether a leader is currently processing the queue.
     has_leader: bool,
 }
 
@@ -62,7 +62,7 @@ fn lock(queue: &Mutex<CommitQueue>) -> MutexGuard<'_, CommitQueue> {
 pub(super) enum TransactionKind {
     Read,
     Write,
-    /// Runs the write on the calling thread if the queue is idle. For tasks that may block.
+    /// A write that runs on the calling thread if the queue is idle. Only for tasks that may block.
     WriteHere,
 }
 
@@ -99,7 +99,7 @@ impl<R: Send, W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send>
     }
 }
 
-/// Queues `work` and starts a leader if the queue has none.
+/// Queues `work`, and starts a leader if the queue has no leader.
 pub(super) fn enqueue<R: Send + 'static>(
     shared: &Arc<DatabaseInner>,
     kind: TransactionKind,
@@ -132,11 +132,11 @@ pub(super) fn enqueue<R: Send + 'static>(
     outcome
 }
 
-/// Processes a queue until it is empty. If it is dropped early because the runtime shuts down, it refuses the queued
-/// jobs and lets the next request start a new leader.
+/// Processes a queue until it is empty. If the leader is dropped early because the runtime shuts down, it refuses the
+/// queued jobs, and the next request starts a new leader.
 ///
-/// It opens the database only for each batch and drops it before it sends results. So a caller that has its result can
-/// close the file without a connection remaining in use.
+/// The leader opens the database only for each batch and drops it before it sends the results. A caller that has its
+/// result can therefore close the file without a connection remaining in use.
 struct CommitLeader {
     queue: Arc<Mutex<CommitQueue>>,
     shared: Weak<DatabaseInner>,
@@ -186,8 +186,8 @@ impl CommitLeader {
         }
     }
 
-    /// Runs `work` on the database, drops the database, then sends the results. Does nothing if the database is closed,
-    /// because then no caller is waiting.
+    /// Runs `work` on the database, drops the database, and then sends the results. Does nothing if the database is
+    /// closed, because in that case no caller is waiting.
     fn with_database(&self, work: impl FnOnce(&DatabaseInner) -> Vec<FinishedTransaction>) {
         let Some(shared) = self.shared.upgrade() else { return };
         let done = work(&shared);
@@ -197,7 +197,7 @@ impl CommitLeader {
         }
     }
 
-    /// Stops being the leader if the queue is empty. Returns whether it stopped.
+    /// Stops being the leader if the queue is empty. Returns `true` if the queue was empty.
     fn step_down(&mut self) -> bool {
         let mut queue = lock(&self.queue);
         let idle = queue.reads.is_empty() && queue.writes.is_empty();
@@ -219,10 +219,10 @@ impl Drop for CommitLeader {
     }
 }
 
-/// A job that ran, and the error if its transaction was not committed.
+/// A job that was run, and the error if its transaction was not committed.
 type FinishedTransaction = (BoxedTransactionJob, Option<TransactionError>);
 
-/// Runs a read on one snapshot and discards its writes.
+/// Runs a read on one snapshot. Any writes of the job are discarded.
 fn run_read(shared: &DatabaseInner, mut read: BoxedTransactionJob) -> FinishedTransaction {
     let lost = shared.snapshot(|tx| {
         // The job's outcome carries its error.
@@ -232,7 +232,7 @@ fn run_read(shared: &DatabaseInner, mut read: BoxedTransactionJob) -> FinishedTr
     (read, lost.err())
 }
 
-/// Commits as many of `writes` as one batch allows. Puts the remaining ones back to the front of the queue.
+/// Commits as many of `writes` as fit into one batch. Puts the remaining ones back at the front of the queue.
 fn commit_batch(
     shared: &DatabaseInner,
     mut writes: VecDeque<BoxedTransactionJob>,
@@ -258,7 +258,8 @@ fn commit_batch(
     run.into_iter().map(|job| (job, lost.as_ref().map(TransactionError::duplicate))).collect()
 }
 
-/// Runs as many of `writes` as one batch allows and moves them to `run`. Returns whether there is anything to commit.
+/// Runs as many of `writes` as fit into one batch, and moves them to `run`. Returns whether there is anything to
+/// commit.
 fn run_writes(
     tx: &Transaction<'_>,
     writes: &mut VecDeque<BoxedTransactionJob>,
@@ -286,7 +287,7 @@ fn run_writes(
 }
 
 /// Runs a job in a savepoint, so that a failure undoes only this job. The outer error is an error of the savepoint
-/// itself. After it, the transaction's content is unknown, so nothing may be committed.
+/// itself. After an outer error, the state of the transaction is unknown, so nothing may be committed.
 fn run_in_savepoint(
     tx: &Transaction<'_>,
     job: &mut dyn TransactionJob,

@@ -1,4 +1,4 @@
-//! Commit callbacks, commit durations, and the simulated disk of tests.
+//! Commit callbacks, commit durations, and the disk that tests simulate.
 
 use std::{
     path::Path,
@@ -11,21 +11,21 @@ use tokio::sync::watch;
 
 use crate::store::error::TransactionError;
 
-/// Called after every commit with the database file, before the writer gets its result.
+/// Callback that is called with the database file after every commit, before the writer gets its result.
 type CommitCallback = Box<dyn Fn(&Path) + Send + Sync>;
 
 /// Commit state shared by all databases of a store.
 pub(in crate::store) struct CommitWatch {
     pub(in crate::store) on_commit: OnceLock<CommitCallback>,
-    /// Signals that something was committed.
+    /// Signals to subscribers that something was committed.
     pub(in crate::store) change_signal: watch::Sender<()>,
-    /// Simulated disk; `None` if no test has set one, and then connections are left unchanged.
+    /// Simulated disk. `None` if no test has set one; connections are then left unchanged.
     disk: Mutex<Option<SimulatedDisk>>,
-    /// Commit durations in seconds.
+    /// Duration of commits in seconds.
     pub(in crate::store) commit_seconds: Histogram,
 }
 
-/// Histogram buckets, from a disk with a write cache to a failing disk.
+/// Histogram buckets in seconds. They range from a disk with a write cache to a failing disk.
 const COMMIT_SECONDS: [f64; 8] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0];
 
 impl Default for CommitWatch {
@@ -39,16 +39,16 @@ impl Default for CommitWatch {
     }
 }
 
-/// Disk state simulated in tests.
+/// State of the disk that tests simulate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SimulatedDisk {
     Healthy,
-    /// Files cannot grow.
+    /// The disk is full, so files cannot grow.
     Full,
     ReadOnly,
 }
 
-/// Maximum page count of SQLite.
+/// Maximum number of pages of an SQLite database.
 const MAX_PAGES: u32 = 4_294_967_294;
 
 impl CommitWatch {
@@ -56,7 +56,7 @@ impl CommitWatch {
         *self.disk.lock().unwrap_or_else(PoisonError::into_inner) = Some(disk);
     }
 
-    /// Applies the simulated disk to the connection; called before each write.
+    /// Applies the state of the simulated disk to the connection. Called before each write.
     pub(super) fn apply_disk(&self, connection: &Connection) -> Result<(), TransactionError> {
         let Some(disk) = *self.disk.lock().unwrap_or_else(PoisonError::into_inner) else { return Ok(()) };
         // SQLite raises a value below the file's current length to that length.

@@ -1,4 +1,5 @@
-//! One database: an SQLite file with a single writing connection, or a scope of a PostgreSQL database.
+//! One database: an SQLite file with a single writing connection, or a scope of a PostgreSQL database (the server's own
+//! tables, or those of one repository).
 
 mod commit_queue;
 mod commit_watch;
@@ -25,23 +26,24 @@ use super::{
 };
 use crate::limits;
 
-/// Maximum prepared statements cached per open database; the busiest uses about thirty.
+/// Maximum number of prepared statements cached per open database. The busiest database uses about thirty.
 const CACHED_STATEMENTS: usize = 40;
 
 /// Migrations, application ID and access pattern of one type of database.
 pub(super) struct DatabaseSchema {
-    /// SQLite's `application_id`. We never write to a file with another ID.
+    /// SQLite's `application_id` for this type of database. We never write to a file with another ID.
     pub(super) application_id: i32,
     pub(super) migrations: &'static [&'static str],
     pub(super) traffic: DatabaseTraffic,
 }
 
-/// Access pattern of a file.
+/// Access pattern of a database file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatabaseTraffic {
-    /// Rarely accessed concurrently. Many of these files are open at once.
+    /// The file is rarely accessed concurrently. Many such files are open at the same time.
     Quiet,
-    /// Many concurrent accesses: short reads use a second connection and never wait for a commit.
+    /// The file has many concurrent accesses. Short reads use a second connection, so that they never wait for a
+    /// commit.
     Busy,
 }
 
@@ -53,13 +55,13 @@ impl DatabaseSchema {
 
 pub use commit_watch::SimulatedDisk;
 
-/// Commit callback, change signal and commit timings shared by all databases of a store.
+/// Commit callback, change signal and commit durations, shared by all databases of a store.
 pub(super) type SharedCommitWatch = Arc<commit_watch::CommitWatch>;
 
-/// Policy for verifying the whole file at opening. Verification takes time in proportion to the file's size.
+/// Policy for verifying the whole file when it is opened. The duration of the check is proportional to the file size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpeningCheck {
-    /// Only after an unclean shutdown, which leaves a non-empty log.
+    /// The file is verified only after an unclean shutdown, which leaves a non-empty log.
     IfUnclean,
     Whole,
 }
@@ -71,7 +73,7 @@ pub(super) struct Database {
 }
 
 struct DatabaseInner {
-    /// File name for error messages and commit callbacks.
+    /// File name that is used in error messages and commit callbacks.
     file: PathBuf,
     backend: DatabaseBackend,
     queue: Arc<Mutex<CommitQueue>>,
@@ -82,15 +84,15 @@ struct DatabaseInner {
 enum DatabaseBackend {
     SqliteFile {
         connection: Mutex<Connection>,
-        /// Second connection for short reads, only for busy files.
+        /// Second connection for short reads. Set only for busy files.
         reader: Option<Mutex<Connection>>,
     },
     Postgres(PostgresScope),
 }
 
 impl DatabaseInner {
-    /// Runs `work` in a transaction and commits it if `work` returns `true`. Transactions on one database are
-    /// serialized across all processes.
+    /// Runs `work` in a transaction, and commits the transaction if `work` returns `true`. Transactions on one database
+    /// are serialized across all processes.
     fn transact(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
@@ -119,7 +121,7 @@ impl DatabaseInner {
         }
     }
 
-    /// Runs `work` on one snapshot and discards its writes.
+    /// Runs `work` on one snapshot. Any writes of `work` are discarded.
     fn snapshot<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -134,7 +136,7 @@ impl DatabaseInner {
         }
     }
 
-    /// Like `snapshot`, but returns `work` unexecuted if it would have to wait for a commit or the network.
+    /// Like `snapshot`, but returns `work` without running it if it would have to wait for a commit or for the network.
     fn try_snapshot<R, W>(&self, work: W) -> Result<Result<R, TransactionError>, W>
     where
         W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -153,8 +155,8 @@ impl DatabaseInner {
 }
 
 impl Drop for DatabaseInner {
-    /// Checkpoints and truncates the log instead of letting SQLite delete it, because creating a new log file is the
-    /// most expensive part of the next opening.
+    /// Checkpoints and truncates the log instead of letting SQLite delete it. Otherwise the next opening would have to
+    /// create a new log file, which is its most expensive part.
     fn drop(&mut self) {
         let DatabaseBackend::SqliteFile { connection, .. } = &mut self.backend else { return };
         let connection = connection.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +167,8 @@ impl Drop for DatabaseInner {
 }
 
 impl Database {
-    /// Opens or creates `file`. Refuses a damaged, empty, foreign or newer file and leaves it unchanged.
+    /// Opens or creates `file`. Refuses a file that is damaged or empty, or that belongs to another program or a newer
+    /// version. A refused file is left unchanged.
     pub(super) fn open(
         file: &Path,
         schema: &DatabaseSchema,
@@ -175,7 +178,7 @@ impl Database {
         Self::open_checked(file, schema, watch, OpeningCheck::IfUnclean, kept)
     }
 
-    /// Like [`open`](Self::open), but the caller chooses when to verify the whole file.
+    /// Like [`open`](Self::open), but the caller decides when the whole file is verified.
     pub(super) fn open_checked(
         file: &Path,
         schema: &DatabaseSchema,
@@ -214,7 +217,7 @@ impl Database {
         Ok(Self::with_backend(file.to_owned(), DatabaseBackend::SqliteFile { connection, reader }, watch))
     }
 
-    /// Wraps a scope of a PostgreSQL database.
+    /// Creates a database from a scope of a PostgreSQL database.
     pub(super) fn from_postgres(part: PostgresScope, watch: SharedCommitWatch) -> Self {
         Self::with_backend(part.name(), DatabaseBackend::Postgres(part), watch)
     }
@@ -223,8 +226,8 @@ impl Database {
         Self { shared: Arc::new(DatabaseInner { file, backend: home, queue: Arc::default(), watch }) }
     }
 
-    /// Runs `work` as if in its own transaction, and returns once its changes are on disk. Concurrent writes share one
-    /// commit, but each succeeds or fails independently.
+    /// Runs `work` as if in its own transaction, and returns when its changes are on disk. Concurrent writes share one
+    /// commit, but each of them succeeds or fails independently.
     pub(super) async fn write<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -233,7 +236,7 @@ impl Database {
     }
 
     /// Like [`write`](Self::write), but runs on the calling thread if no other write is running, which saves two thread
-    /// switches. Only for code in its own task, because this blocks the whole task.
+    /// switches. Because it blocks the whole task, only code in its own task may call it.
     pub(super) async fn write_here<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -241,12 +244,12 @@ impl Database {
         self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::WriteHere, work)).await
     }
 
-    /// Returns whether other processes write to this database too.
+    /// Returns whether other processes also write to this database.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.shared.backend, DatabaseBackend::Postgres(_))
     }
 
-    /// Limits the page cache, since many databases are open at a time.
+    /// Limits the size of the page cache, because many databases are open at the same time.
     pub(super) fn limit_page_cache(&self, cache_kib: u32) {
         let DatabaseBackend::SqliteFile { connection, .. } = &self.shared.backend else { return };
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +257,7 @@ impl Database {
         let _ = connection.pragma_update(None, "cache_size", -i64::from(cache_kib));
     }
 
-    /// Runs `work` on one snapshot and discards its writes. Waits for one commit at most.
+    /// Runs `work` on one snapshot. Any writes of `work` are discarded. Waits for at most one commit.
     pub(super) async fn read<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -262,8 +265,8 @@ impl Database {
         self.await_outcome(commit_queue::enqueue(&self.shared, TransactionKind::Read, work)).await
     }
 
-    /// Like [`read`](Self::read), for a few rows: runs on the calling thread if no commit is running, which saves two
-    /// thread switches.
+    /// Like [`read`](Self::read), but for reading only a few rows. Runs on the calling thread if no commit is running,
+    /// which saves two thread switches.
     pub(super) async fn read_small<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -274,7 +277,7 @@ impl Database {
         }
     }
 
-    /// Writes on the calling thread. Used while opening.
+    /// Writes on the calling thread. Used while the store is being opened.
     pub(super) fn write_blocking<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -288,7 +291,7 @@ impl Database {
         result.ok_or(StoreError::Closing)
     }
 
-    /// Reads on the calling thread, which may block.
+    /// Reads on the calling thread, which must be allowed to block.
     pub(super) fn read_blocking<R>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
@@ -308,14 +311,15 @@ impl Database {
     }
 }
 
-/// SQLite's page size in bytes. SQLite treats a shorter file as an empty database.
+/// Page size of our SQLite files in bytes. A shorter file cannot be a database, but SQLite would treat it as an empty
+/// one.
 const MIN_FILE_BYTES: u64 = 4096;
 
 /// Returns whether the file exists.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] if the file is shorter than one page, or if the file is missing although its log exists.
-/// SQLite would create a new database in both cases.
+/// [`StoreError::Damaged`] if the file is shorter than one page, or if the file is missing although its log exists. In
+/// both cases, SQLite would create a new database.
 pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
     let damaged = |detail: &str| StoreError::Damaged { file: file.to_owned(), detail: detail.to_owned() };
     match fs::metadata(file) {
@@ -333,11 +337,11 @@ pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// File name suffix of a database under construction.
+/// File name suffix of a database that is still being created.
 pub(super) const UNFINISHED_SUFFIX: &str = "-new";
 
-/// Creates a database without rows under a temporary name, syncs it to disk and renames it. So a file with the final
-/// name is never empty.
+/// Creates a database without rows under a temporary name, syncs it to disk and renames it. As a result, a file with
+/// the final name is never empty.
 fn create_database(file: &Path, schema: &DatabaseSchema) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     let mut half = file.as_os_str().to_owned();
@@ -360,13 +364,13 @@ fn create_database(file: &Path, schema: &DatabaseSchema) -> Result<(), StoreErro
     sync_directory(file.parent().unwrap_or(file))
 }
 
-/// Writes a copy of a database without its free pages.
+/// Writes a copy of a database that leaves out free pages.
 pub(super) fn vacuum_into(database: &Connection, to: &Path) -> rusqlite::Result<()> {
     // Paths are bytes and need not be UTF-8.
     database.execute("VACUUM INTO CAST(?1 AS TEXT)", [to.as_os_str().as_bytes()]).map(drop)
 }
 
-/// Checks a file before anything writes to it, and returns its schema version.
+/// Checks a file before anything is written to it, and returns its schema version.
 fn inspect_file(
     file: &Path,
     schema: &DatabaseSchema,
@@ -398,8 +402,8 @@ fn inspect_file(
     Ok(version)
 }
 
-/// Verifies a whole file with its log through a read-only connection. Returns application ID, schema version and
-/// SQLite's verdict.
+/// Verifies a whole file and its log through a read-only connection. Returns the application ID, the schema version,
+/// and the result of SQLite's integrity check.
 pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), TransactionError> {
     let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.busy_timeout(limits::SQLITE_BUSY_TIMEOUT)?;
@@ -409,8 +413,8 @@ pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), Transactio
     Ok((mark, version, check))
 }
 
-/// Reads application ID and schema version from the header of a file with an empty log. Returns `None` if the file is
-/// too short or not an SQLite file.
+/// Reads the application ID and schema version from the header of a file whose log is empty. Returns `None` if the file
+/// is too short or not an SQLite file.
 fn read_header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
     let mut bytes = [0; 72];
     match fs::File::open(file)?.read_exact(&mut bytes) {
@@ -422,7 +426,7 @@ fn read_header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
     Ok(ours.then(|| (i32::from_be_bytes(number(68)), u32::from_be_bytes(number(60)))))
 }
 
-/// Returns whether the log is non-empty. A clean shutdown empties or removes it.
+/// Returns whether the log is non-empty. A clean shutdown empties or removes the log.
 fn is_unclean(file: &Path) -> bool {
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");
@@ -441,7 +445,7 @@ fn migrate_database(connection: &mut Connection, schema: &DatabaseSchema) -> Res
     Ok(())
 }
 
-/// Converts GitHub's IDs and our counters to SQLite's integer type.
+/// Converts an ID of GitHub or one of our counters to SQLite's integer type.
 pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

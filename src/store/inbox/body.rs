@@ -1,5 +1,5 @@
-//! Stored form of a delivery's body. We compress it because every byte goes through the write-ahead log before we
-//! acknowledge the delivery.
+//! Stored form of a delivery's body. The body is compressed because every byte goes through the write-ahead log before
+//! we acknowledge the delivery.
 
 use zstd::zstd_safe::get_frame_content_size;
 
@@ -8,7 +8,7 @@ use crate::{
     store::{compression, error::TransactionError},
 };
 
-/// Body of a delivery as stored in its inbox row.
+/// Body of a delivery, as stored in the delivery's inbox row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PackedBody {
     pub(super) packing: BodyPacking,
@@ -17,10 +17,11 @@ pub(super) struct PackedBody {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BodyPacking {
-    /// Not compressed, because the row is from the first schema version or compression does not shrink the body.
+    /// The body is not compressed, because the row is from the first schema version or because compression would not
+    /// shrink the body.
     Raw,
     Zstd,
-    /// Deleted because of its age.
+    /// The body was deleted because of its age.
     Dropped,
 }
 

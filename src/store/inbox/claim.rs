@@ -2,17 +2,17 @@
 //!
 //! Ordering rules:
 //!
-//! - Deliveries about one issue (or pull request) of a repository are processed in order. Deliveries about a repository
-//!   but no issue form a sequence of their own. Such a sequence is called a lane.
+//! - Deliveries about the same issue (or pull request) of a repository are processed in order. Deliveries about a
+//!   repository but no issue form a sequence of their own. Each such sequence is called a lane.
 //! - A fence (see [`DeliverySubject::fence`]) waits for all earlier deliveries of its repository or installation. All
 //!   later deliveries of that repository or installation wait for the fence.
-//! - A put-off delivery blocks its lane only for a while. After that, later deliveries overtake it, so that a delivery
-//!   that never succeeds cannot block an issue for days.
+//! - A delivery that was put off blocks its lane only for a while. After that, later deliveries overtake it, so that a
+//!   delivery that never succeeds cannot block an issue for days.
 //! - A node skips deliveries of repositories that only other live nodes serve.
 //!
-//! Repositories take turns, so ten thousand deliveries of one repository do not delay the other repositories. The queue
-//! exists only in the database: each claim reads a bounded number of unfinished rows per repository. A put-off delivery
-//! that no longer blocks its lane is asleep, and claims skip it.
+//! Repositories take turns, so that ten thousand deliveries of one repository do not delay the other repositories. The
+//! queue exists only in the database: each claim reads a bounded number of unfinished rows per repository. A put-off
+//! delivery that no longer blocks its lane is called asleep, and claims skip it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -38,32 +38,32 @@ use crate::{
     types::{DeliveryId, RepoId, Timestamp},
 };
 
-/// Maximum deliveries of one lane per claim; `LANE_BYTES` limits their stored size. Larger batches save commits;
-/// smaller ones let other lanes in sooner.
+/// Maximum number of deliveries of one lane per claim. `LANE_BYTES` limits their stored size. Larger batches need fewer
+/// commits, but smaller batches let other lanes proceed sooner.
 const LANE_DELIVERIES: usize = 16;
 const LANE_BYTES: u64 = 1024 * 1024;
 
-/// Maximum unfinished deliveries of one repository that a claim reads.
+/// Maximum number of unfinished deliveries of one repository that a claim reads.
 const LOOK_AHEAD: u64 = 128;
 
-/// Maximum number of deliveries in one claim.
+/// Limit on the number of deliveries in one claim.
 #[derive(Clone, Copy)]
 pub(super) enum ClaimLimit {
-    /// One delivery: the oldest.
+    /// Only the oldest delivery is claimed.
     Oldest,
-    /// A few deliveries from each of this many lanes.
+    /// A few deliveries are claimed from each of at most this many lanes.
     Lanes(usize),
 }
 
-/// ID of the repository that lanes belong to; 0 stands for deliveries without a repository.
+/// ID of the repository to which lanes belong; 0 for deliveries without a repository.
 pub(super) type LaneSource = i64;
 
-/// SQL condition for deliveries that are claimable, claimed or blocking later ones. It must match the partial index
-/// word for word, so that SQLite uses the index.
+/// SQL condition for deliveries that can be claimed, are claimed, or block later deliveries. The condition must match
+/// the partial index word for word, so that SQLite uses the index.
 pub(super) const AWAKE_CONDITION: &str = "state IN ('new', 'taken') AND asleep = 0";
 
 /// SQL condition for suspects: deliveries that were claimed when a process died, so that one of them may have caused
-/// the crash. A suspect is claimed alone, so that each crash counts only against the delivery that caused it.
+/// the crash. A suspect is claimed alone, so that a further crash counts only against the delivery that caused it.
 pub(super) const SUSPECT_CONDITION: &str = "(attempts > 1 OR (attempts = 1 AND state = 'new'))";
 
 impl Inbox<'_> {
@@ -72,8 +72,8 @@ impl Inbox<'_> {
         Ok(self.claim_up_to(ClaimLimit::Oldest, 0).await?.into_iter().flatten().next())
     }
 
-    /// Claims due deliveries from up to `lanes` lanes, a few from each. Each inner list is one lane in processing
-    /// order. Repositories take turns, starting with the one after `after`.
+    /// Claims due deliveries from at most `lanes` lanes, a few from each. Each inner list contains the deliveries of
+    /// one lane in processing order. Repositories take turns, starting with the one that follows `after`.
     pub async fn claim_lanes(
         &self,
         lanes: usize,
@@ -96,7 +96,7 @@ impl Inbox<'_> {
     }
 }
 
-/// Claims deliveries. Also returns whether suspects remain.
+/// Claims deliveries. Also returns whether any suspects remain.
 pub(super) fn claim_deliveries(
     tx: &Transaction<'_>,
     now: Timestamp,
@@ -125,9 +125,9 @@ pub(super) fn claim_deliveries(
     Ok((lanes.collect::<Result<Vec<_>, TransactionError>>()?, left))
 }
 
-/// Wakes due deliveries, and puts those to sleep that no longer block their lane. Changes a bounded number of rows; the
-/// next claim continues. A delivery that was put off at a time in the future is woken too, because the clock was wrong
-/// then.
+/// Wakes sleeping deliveries that are due, and puts deliveries to sleep that no longer block their lane. Changes a
+/// bounded number of rows; the next claim changes further ones. A delivery whose put-off time lies in the future is
+/// also woken, because the clock must have been wrong.
 fn update_sleepers(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     for (change, which) in [
         ("due = 0, asleep = 0", "INDEXED BY inbox_put_off WHERE state = 'new' AND due > 0 AND due <= ?1"),
@@ -145,13 +145,13 @@ fn update_sleepers(tx: &Transaction<'_>, now: Timestamp) -> Result<(), Transacti
 
 enum NextSuspect {
     None,
-    /// This node has claimed deliveries and must finish them first.
+    /// The node must wait until it has finished the deliveries that it has already claimed.
     WaitForOwn,
     Claim(i64),
 }
 
-/// Finds the suspect that this node claims next. A suspect must wait while another node has claimed a delivery of its
-/// lane or a fence that orders the two.
+/// Returns the suspect that this node claims next. A suspect must wait while another node has claimed a delivery of the
+/// same lane, or a fence before or after which the suspect must be processed.
 fn find_next_suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, TransactionError> {
     let sql = format!(
         "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken' AND epoch = ?1) FROM inbox
@@ -173,7 +173,7 @@ fn find_next_suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, Tr
     })
 }
 
-/// Returns the lanes to claim from. Each lane is a list of row numbers in processing order.
+/// Returns the lanes from which deliveries are claimed. Each lane is a list of row numbers in processing order.
 fn choose_lanes(
     tx: &Transaction<'_>,
     now: (Timestamp, i64),
@@ -206,7 +206,7 @@ fn choose_lanes(
     })
 }
 
-/// Takes one lane from each source, then a second from each, and so on.
+/// Takes one lane from each source, then a second lane from each source, and so on.
 fn round_robin(sources: Vec<Vec<Vec<i64>>>, most: usize) -> Vec<Vec<i64>> {
     let mut sources: Vec<_> = sources.into_iter().map(Vec::into_iter).collect();
     let mut chosen = Vec::new();
@@ -220,7 +220,7 @@ fn round_robin(sources: Vec<Vec<Vec<i64>>>, most: usize) -> Vec<Vec<i64>> {
     chosen
 }
 
-/// Returns the next source after `after` with unfinished deliveries.
+/// Returns the first source after `after` that has unfinished deliveries.
 fn next_source(tx: &Transaction<'_>, after: LaneSource) -> Result<Option<LaneSource>, TransactionError> {
     if after < 0 {
         let sql =
@@ -233,8 +233,8 @@ fn next_source(tx: &Transaction<'_>, after: LaneSource) -> Result<Option<LaneSou
     tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))
 }
 
-/// Returns the row number of each installation's first unfinished fence, or 0 while a fence is claimed. Later rows of
-/// the installation wait.
+/// Returns the row number of the first unfinished fence of each installation, or 0 if a fence is claimed. Later rows of
+/// the installation must wait.
 fn fence_positions(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, TransactionError> {
     let sql = format!(
         "SELECT installation, MIN(CASE state WHEN 'taken' THEN 0 ELSE seq END) FROM inbox
@@ -245,14 +245,14 @@ fn fence_positions(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, Tr
     rows.collect::<Result<_, _>>()
 }
 
-/// Ordering columns of an unfinished delivery.
+/// Columns of an unfinished delivery that determine the processing order.
 struct UnfinishedDelivery {
     seq: i64,
     installation: Option<i64>,
     issue: Option<i64>,
     fence: bool,
-    /// Whether this node may claim it. A delivery that is claimed, put off, a suspect or served by another node blocks
-    /// its lane.
+    /// Whether this node may claim the delivery. A delivery blocks its lane while it is claimed, put off, a suspect, or
+    /// served by another node.
     ready: bool,
     bytes: u64,
 }
@@ -292,7 +292,7 @@ fn ready_lanes(
     Ok(walk.lanes)
 }
 
-/// State while walking the rows of a source.
+/// State of the iteration over the rows of a source.
 struct LaneBuilder {
     lanes: Vec<Vec<i64>>,
     keys: Vec<Option<i64>>,
@@ -325,8 +325,8 @@ impl LaneBuilder {
     }
 }
 
-/// Builds the SQL condition for deliveries of this source, whose ID is the parameter with number `place`. Written so
-/// that SQLite can use the index.
+/// Returns the SQL condition for deliveries of this source. `place` is the number of the SQL parameter with the
+/// source's ID. The condition is written such that SQLite can use the index.
 fn source_condition(source: LaneSource, place: usize) -> String {
     if source == 0 {
         format!("repository IS NULL AND ?{place} = 0")
@@ -335,8 +335,8 @@ fn source_condition(source: LaneSource, place: usize) -> String {
     }
 }
 
-/// Returns the lanes of a source in which deliveries are claimed, or `None` if a fence is claimed. This needs a
-/// separate query, because an earlier, put-off delivery can become due while later ones are claimed.
+/// Returns the lanes of a source that have claimed deliveries, or `None` if a fence is claimed. A separate query is
+/// needed, because an earlier delivery that was put off can become due while later deliveries of its lane are claimed.
 fn claimed_lanes(
     tx: &Transaction<'_>,
     source: LaneSource,
@@ -382,7 +382,7 @@ fn unfinished_deliveries(
     rows.collect::<Result<_, _>>()
 }
 
-/// Returns whether all deliveries of this installation before its fence are finished.
+/// Returns whether all deliveries of the fence's installation that arrived before the fence are finished.
 fn is_fence_clear(tx: &Transaction<'_>, fence: &UnfinishedDelivery) -> Result<bool, TransactionError> {
     let sql = format!(
         "SELECT NOT EXISTS (SELECT 1 FROM inbox

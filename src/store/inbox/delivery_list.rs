@@ -8,7 +8,7 @@ use crate::{
     types::{DeliveryId, Timestamp},
 };
 
-/// Maximum deliveries listed at once.
+/// Maximum number of deliveries that are listed at once.
 const MAX_LISTED: u32 = 100;
 
 /// A delivery without its body.
@@ -17,19 +17,20 @@ pub struct DeliveryRow {
     pub id: DeliveryId,
     pub event: String,
     pub subject: DeliverySubject,
-    /// `new`, `taken`, `done` or `dead`.
+    /// State of the delivery: `new`, `taken`, `done` or `dead`.
     pub state: String,
     pub attempts: u32,
     pub swept: bool,
-    /// Whether the body is still stored.
+    /// Whether the delivery's body is still stored.
     pub has_body: bool,
-    /// Note on the latest outcome; empty before the first.
+    /// Note on the latest outcome of the delivery; empty before the first outcome.
     pub note: String,
     pub received_at: Timestamp,
 }
 
 impl Inbox<'_> {
-    /// Returns the newest hundred deliveries, or with `given_up` the hundred that were given up last.
+    /// Returns the newest hundred deliveries. If `given_up` is set, returns the hundred deliveries that were given up
+    /// last.
     pub async fn list_deliveries(&self, given_up: bool) -> Result<Vec<DeliveryRow>, StoreError> {
         let columns =
             "id, event, installation, repository, issue, state, attempts, swept, packing <> 'dropped',
@@ -56,7 +57,8 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Retries a given-up delivery. Returns `false` if it was not given up or its body has been deleted.
+    /// Schedules a given-up delivery to be processed again. Returns `false` if the delivery was not given up or its
+    /// body has been deleted.
     pub async fn retry_given_up(&self, id: &DeliveryId) -> Result<bool, StoreError> {
         let (id, now) = (id.0.clone(), self.store.clock.now().0);
         let rearm = move |tx: &Transaction<'_>| -> Result<bool, TransactionError> {

@@ -1,6 +1,7 @@
-//! The inbox: every acknowledged delivery, until its effects are complete.
+//! The inbox: every acknowledged delivery is kept here at least until its effects are complete.
 //!
-//! [`claim`] defines which deliveries can be claimed and in which order. [`retention`] defines how long they are kept.
+//! [`claim`] defines which deliveries can be claimed and in which order. [`retention`] defines how long deliveries are
+//! kept.
 
 mod body;
 mod claim;
@@ -28,27 +29,27 @@ use crate::{
     types::{Cause, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
 };
 
-/// A verified delivery, about to be acknowledged.
+/// A verified delivery that is about to be acknowledged.
 #[derive(Debug, Clone)]
 pub struct NewDelivery {
     pub id: DeliveryId,
     pub event: String,
     pub subject: DeliverySubject,
-    /// Whether the sweep found it in GitHub's delivery log, because its webhook never arrived.
+    /// Whether the sweep found the delivery in GitHub's delivery log, because the webhook never arrived.
     pub swept: bool,
     pub body: Vec<u8>,
 }
 
-/// Subject of a delivery. It decides which other deliveries must not overtake this one.
+/// Subject of a delivery. It determines which other deliveries must not overtake the delivery.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DeliverySubject {
     pub installation: Option<InstallationId>,
     pub repository: Option<RepoId>,
-    /// Number of the issue or pull request; GitHub numbers both in one sequence.
+    /// Number of the issue or pull request. GitHub numbers both in the same sequence.
     pub issue: Option<IssueNo>,
-    /// Whether the delivery changes the meaning of other deliveries, as a repository rename or an installation's
-    /// suspension does. Deliveries of the same repository neither overtake such a fence nor are overtaken by it. A
-    /// fence without a repository covers its whole installation.
+    /// Whether the delivery changes the meaning of other deliveries, such as a repository rename or the suspension of
+    /// an installation. Deliveries of the same repository neither overtake such a fence nor are overtaken by it. A
+    /// fence without a repository applies to its whole installation.
     pub fence: bool,
 }
 
@@ -56,9 +57,9 @@ pub struct DeliverySubject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryReceipt {
     New,
-    /// The ID is in the inbox already; nothing changed.
+    /// The inbox already contains the ID, so nothing was changed.
     Duplicate,
-    /// The delivery with this ID had been given up; this copy replaces it and is processed again.
+    /// The delivery with this ID had been given up. The new copy replaces it and is processed again.
     Rearmed,
 }
 
@@ -68,19 +69,19 @@ pub struct ClaimedDelivery {
     pub id: DeliveryId,
     pub event: String,
     pub subject: DeliverySubject,
-    /// Number of claims since it was last put off, including this one.
+    /// Number of claims since the delivery was last put off, including the current claim.
     pub attempts: u32,
-    /// Whether it was claimed before; some of its effects may exist already.
+    /// Whether the delivery was claimed before, so that some of its effects may already exist.
     pub taken_before: bool,
-    /// Whether it is late because the sweep found it in the delivery log.
+    /// Whether the sweep found the delivery in the delivery log, so that it is processed late.
     pub swept: bool,
-    /// Time of receipt. A redelivery of a given-up delivery sets it again.
+    /// Time at which the delivery was received. If a given-up delivery is redelivered, the time is updated.
     pub received_at: Timestamp,
     packed_body: PackedBody,
 }
 
 impl ClaimedDelivery {
-    /// Creates a delivery that GitHub never sent, for simulations.
+    /// Creates a delivery that GitHub never sent. Used for simulations.
     pub fn simulated(id: DeliveryId, received_at: Timestamp) -> Self {
         let stored = PackedBody { packing: body::BodyPacking::Dropped, bytes: Vec::new() };
         let (event, subject) = (String::new(), DeliverySubject::default());
@@ -96,7 +97,8 @@ impl ClaimedDelivery {
         }
     }
 
-    /// Returns the body as GitHub sent it. Each call decompresses it, so queued deliveries stay small.
+    /// Returns the body as GitHub sent it. Each call decompresses the body, so that queued deliveries use little
+    /// memory.
     pub fn body(&self) -> Result<Vec<u8>, StoreError> {
         self.packed_body.unpack().map_err(|fault| fault.with_path(std::path::Path::new("main.db")))
     }
@@ -105,18 +107,19 @@ impl ClaimedDelivery {
 /// Outcome of a claimed delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryDisposition {
-    /// Processed; the note describes the effect for the operator.
+    /// The delivery was processed. The note describes the effect for the operator.
     Done(String),
-    /// Given up, because it can have no effect. Only a redelivery or an operator's retry processes it again.
+    /// The delivery was given up, because it can have no effect. It is processed again only after a redelivery or an
+    /// operator's retry.
     Dead(String),
-    /// Returned to the inbox until `at`. The worker did not crash, so the delivery's attempts start again at zero.
-    /// Until `holds`, the delivery blocks later ones about the same subject.
+    /// The delivery is returned to the inbox until `at`. Its count of attempts starts again at zero, because the worker
+    /// did not crash. Until `holds`, the delivery blocks later deliveries about the same subject.
     PutOff { why: String, at: Timestamp, holds: Timestamp },
-    /// Returned unprocessed, as it was before the claim.
+    /// The delivery is returned unprocessed, in the state that it had before the claim.
     Released,
 }
 
-/// Note on a delivery that was given up after too many crashes.
+/// Note on a delivery that was given up because the process crashed too often while the delivery was claimed.
 const CRASHED_NOTE: &str = "our own fault: each time it was taken the process ended before it was dealt with";
 
 /// Number of deliveries in each state.
@@ -128,22 +131,22 @@ pub struct InboxCounts {
     pub dead: u64,
 }
 
-/// In-memory inbox state of one process.
+/// In-memory state of the inbox in one process.
 #[derive(Default)]
 pub(super) struct InboxState {
-    /// Whether some deliveries were claimed when a process died. One of them may have caused the crash.
+    /// Whether some deliveries were claimed when a process died, so that one of them may have caused the crash.
     suspects: AtomicBool,
 }
 
 impl InboxState {
-    /// Makes each claim look for suspects until none are left.
+    /// Makes every claim check for suspects first, until no suspects remain.
     pub(super) fn flag_suspects(&self) {
         self.suspects.store(true, Ordering::Relaxed);
     }
 }
 
-/// Runs at boot. Releases all claims of earlier processes and makes put-off deliveries due. Returns whether there are
-/// suspects.
+/// Releases all claims of earlier processes, and makes put-off deliveries due. Called when the server starts. Returns
+/// whether there are suspects.
 pub(super) fn release_at_boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, TransactionError> {
     release_dead_claims(tx, now)?;
     tx.execute("UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0", [])?;
@@ -156,8 +159,8 @@ pub(super) fn has_suspects(tx: &Transaction<'_>) -> Result<bool, TransactionErro
     tx.query_row(&sql, [], |row| row.get(0))
 }
 
-/// Releases the claims of dead processes and returns the number released. Gives up deliveries that were claimed during
-/// too many crashes.
+/// Releases the claims of dead processes and returns the number of released claims. Gives up deliveries that were
+/// claimed during too many crashes.
 pub(super) fn release_dead_claims(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
     let orphaned = match tx {
         // Only one process uses the file, and it has just started.
@@ -177,13 +180,13 @@ pub(super) fn release_dead_claims(tx: &Transaction<'_>, now: Timestamp) -> Resul
     tx.execute(&format!("UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE {orphaned}"), [])
 }
 
-/// The inbox of one store.
+/// Access to the inbox of a store.
 pub struct Inbox<'a> {
     pub(super) store: &'a Store,
 }
 
 impl Inbox<'_> {
-    /// Commits a delivery to disk. The caller may acknowledge it afterwards.
+    /// Commits a delivery to disk. The caller may acknowledge the delivery as soon as this function returns.
     pub async fn accept_delivery(&self, new: NewDelivery) -> Result<DeliveryReceipt, StoreError> {
         let now = self.store.clock.now();
         let body = PackedBody::pack(new.body);
@@ -198,7 +201,7 @@ impl Inbox<'_> {
         self.store.main.write(insert).await
     }
 
-    /// Returns when another node has added a delivery.
+    /// Waits until another node has added a delivery. Without a cluster, waits forever.
     pub async fn wait_for_remote_delivery(&self) {
         match &self.store.cluster {
             Some(cluster) => cluster.deliveries.notified().await,
@@ -206,7 +209,7 @@ impl Inbox<'_> {
         }
     }
 
-    /// Records the outcomes of deliveries in one transaction.
+    /// Records the outcomes of several deliveries in one transaction.
     pub async fn record_dispositions(
         &self,
         outcomes: Vec<(DeliveryId, DeliveryDisposition)>,
@@ -220,8 +223,8 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Reserves a GitHub event ID for this delivery. Returns `false` if another delivery has reserved it, because two
-    /// webhooks reported the same event. A delivery that was given up loses its event ID.
+    /// Reserves a GitHub event ID for this delivery. Returns `false` if another delivery has already reserved the ID,
+    /// because two webhooks reported the same event. A delivery that was given up loses its reservation.
     pub async fn claim_cause(&self, id: &DeliveryId, cause: &Cause) -> Result<bool, StoreError> {
         let (id, cause) = (id.0.clone(), cause.0.clone());
         self.store
@@ -238,7 +241,7 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Makes the put-off deliveries of this installation due, because its suspension has ended.
+    /// Makes the put-off deliveries of this installation due, because the installation's suspension has ended.
     pub async fn resume_installation(&self, installation: InstallationId) -> Result<(), StoreError> {
         self.store
             .main
@@ -252,13 +255,13 @@ impl Inbox<'_> {
             .await
     }
 
-    /// Returns when the next put-off delivery becomes due or stops blocking later ones. Ignores deliveries that are
-    /// already due, because they wait only for claimed deliveries.
+    /// Returns the next time at which a put-off delivery becomes due or stops blocking later deliveries. Ignores
+    /// deliveries that are already due, because these wait only for claimed deliveries.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.store.main.read_small(next_due).await
     }
 
-    /// Returns the time of receipt of the oldest delivery that is neither finished nor put off.
+    /// Returns the time at which the oldest delivery was received that is neither finished nor put off.
     pub async fn oldest_waiting(&self) -> Result<Option<Timestamp>, StoreError> {
         let sql =
             "SELECT MIN(received_at) FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND due = 0";
@@ -304,7 +307,7 @@ fn next_due(tx: &Transaction<'_>) -> Result<Option<Timestamp>, TransactionError>
     Ok(next)
 }
 
-/// Reads the subject from a row with the installation, repository and issue in columns 2 to 4.
+/// Reads the subject of a delivery from a row whose columns 2 to 4 contain the installation, repository and issue.
 fn read_subject(row: &SqlRow<'_>, fence: bool) -> Result<DeliverySubject, TransactionError> {
     let number = |at: usize| Ok::<_, TransactionError>(row.get::<_, Option<i64>>(at)?.map(to_unsigned));
     Ok(DeliverySubject {
@@ -357,7 +360,8 @@ fn insert_delivery(
     Ok(if rearmed == 1 { DeliveryReceipt::Rearmed } else { DeliveryReceipt::Duplicate })
 }
 
-/// Records one outcome. Changes nothing if another process has claimed the delivery since, or GitHub redelivered it.
+/// Records the outcome of a delivery. Changes nothing if another process has since claimed the delivery, or if GitHub
+/// has redelivered it.
 fn record_disposition(
     tx: &Transaction<'_>,
     (now, epoch): (Timestamp, i64),

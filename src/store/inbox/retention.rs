@@ -1,5 +1,5 @@
-//! Retention of deliveries. Bodies are deleted first; IDs stay much longer, because a forgotten ID could be processed
-//! twice.
+//! Retention of deliveries. Bodies are deleted first. IDs are kept much longer, because a delivery whose ID was deleted
+//! could be processed a second time.
 
 use std::time::Duration;
 
@@ -13,23 +13,25 @@ use crate::{
     types::{RepoId, Timestamp},
 };
 
-/// Retention of bodies for debugging: `BODY_KEPT_DONE` for processed deliveries, `BODY_KEPT_DEAD` for given-up ones.
+/// Time for which the bodies of processed deliveries are kept for debugging. `BODY_KEPT_DEAD` is the time for given-up
+/// deliveries.
 const BODY_KEPT_DONE: Duration = Duration::from_secs(7 * 24 * 3600);
 const BODY_KEPT_DEAD: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Retention of delivery IDs: 90 days. This covers GitHub's redeliveries (up to three days) and a sweep of a month
-/// after an operator restores a backup.
+/// Time for which delivery IDs are kept: 90 days. This is long enough for GitHub's redeliveries (up to three days) and
+/// for a sweep of a month after an operator restores a backup.
 const DELIVERY_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
 
 impl Inbox<'_> {
-    /// Deletes a bounded number of expired bodies and rows, and returns the number of changed rows. Call it until it
-    /// returns 0.
+    /// Deletes a bounded number of expired bodies and rows, and returns the number of changed rows. Must be called
+    /// repeatedly until it returns 0.
     pub async fn delete_expired(&self) -> Result<usize, StoreError> {
         let now = self.store.clock.now();
         self.store.main.write(move |tx| delete_expired_rows(tx, now)).await
     }
 
-    /// Deletes all bodies from this repository and closes its unfinished deliveries unprocessed.
+    /// Deletes the bodies of all deliveries of this repository. Closes its unfinished deliveries without processing
+    /// them.
     pub(in crate::store) async fn forget_repository(&self, repo: RepoId) -> Result<(), StoreError> {
         let now = self.store.clock.now().0;
         let mut from = 0;

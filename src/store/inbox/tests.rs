@@ -74,7 +74,7 @@ impl InboxBench {
         assert_eq!(self.store.inbox().accept_delivery(new).await.unwrap(), DeliveryReceipt::New);
     }
 
-    /// Claims and returns the IDs, one string per lane.
+    /// Claims deliveries and returns their IDs as one string per lane.
     async fn claim(&self, lanes: usize) -> Vec<String> {
         self.claim_after(lanes, None).await
     }
@@ -85,7 +85,7 @@ impl InboxBench {
         ids.map(|lane| lane.join(" ")).collect()
     }
 
-    /// Inserts rows as if they had just been claimed.
+    /// Inserts these deliveries as rows in the state of just being claimed.
     async fn mark_taken(&self, rows: &[(DeliveryId, DeliverySubject, DeliveryDisposition)]) {
         let rows: Vec<_> = rows.iter().map(|(id, subject, _)| (id.clone(), *subject)).collect();
         let epoch = self.store.epoch;
@@ -98,7 +98,8 @@ impl InboxBench {
         assert!(self.store.main.write(taken).await.unwrap() > 0);
     }
 
-    /// Returns the number of SQLite VM steps for a claim and a query of the next due time, and rolls both back.
+    /// Returns the number of steps of SQLite's virtual machine for a claim and a query of the next due time. Both are
+    /// rolled back.
     fn sqlite_steps(&self) -> u64 {
         let mut connection = Connection::open(self.root.path().join("main.db")).unwrap();
         let steps = Arc::new(AtomicU64::new(0));
@@ -483,7 +484,7 @@ async fn second_version_inbox_is_migrated() {
     assert_eq!(b.claim(8).await, ["asleep holding new"], "a boot tries all at once, in their order");
 }
 
-/// Creates an inbox of the first version: a delivery in each state, and unusual bodies.
+/// Creates an inbox with the first schema version. It contains a delivery in each state, and some unusual bodies.
 fn write_first_version(file: &Path) {
     let connection = Connection::open(file).unwrap();
     connection.execute_batch(include_str!("../migrations/main-1.sql")).unwrap();

@@ -1,8 +1,8 @@
-//! The audit chain: a repository's events in order, each link with the hash of the previous one.
+//! The audit chain: a repository's events in order. Each link contains the hash of the previous link.
 //!
-//! Every row that is evidence has a link with the hash of its body. Row and link are written in one transaction, so no
-//! workflow has to remember the link and no crash can separate the two. Writing the same body again adds no link; a
-//! changed body adds another one.
+//! Every row that is evidence has a link with the hash of the row's body. Row and link are written in one transaction,
+//! so no workflow has to remember to add the link, and no crash can separate the two. Writing the same body again adds
+//! no link; writing a changed body adds another link.
 
 use std::collections::HashMap;
 
@@ -20,17 +20,18 @@ use crate::{
     types::{Hash, RepoId, RunId, Timestamp},
 };
 
-/// Visit number in links that belong to no visit.
+/// Visit number of links that do not belong to a visit.
 pub(super) const NO_VISIT: u64 = 0;
 
-/// Maximum characters of a row's field copied into a link. The row keeps the full text, and the link contains the row's
-/// hash.
+/// Maximum number of characters copied from a row's field into a link. The row keeps the full text, and the link
+/// contains the row's hash.
 const MAX_FACT_CHARS: usize = 1000;
 
 /// Name of the audit link that records a run's end.
 const RUN_END_LINK: &str = "end";
 
-/// Query for every row that must have a link. Returns run, visit, link name, and the body that the link hashes.
+/// SQL query for every row that must have a link. It returns the run, the visit, the name of the link, and the body
+/// whose hash the link contains.
 const LINKED_ROWS_QUERY: &str = "SELECT run, visit, 'call/' || key, body FROM call
     UNION ALL SELECT run, visit, 'verdict/' || key, body FROM verdict
     UNION ALL SELECT run, visit, 'finding/' || key, body FROM finding
@@ -49,10 +50,10 @@ const LINKED_ROWS_QUERY: &str = "SELECT run, visit, 'call/' || key, body FROM ca
     UNION ALL SELECT seq, visit, 'end', status || ' ' || COALESCE(outcome, why, '') FROM run
         WHERE status IN ('done', 'failed', 'stopped')";
 
-/// JSON pointers of the row fields that a link copies.
+/// JSON pointers to the fields of a row that are copied into a link.
 type FactFields = &'static [&'static str];
 
-/// Returns the description of a ledger's links and the fields that the links copy.
+/// Returns the description of links for a ledger, and the fields that are copied into these links.
 fn link_fields(table: &str) -> (&'static str, FactFields) {
     match table {
         "call" => (
@@ -107,18 +108,18 @@ fn link_fields(table: &str) -> (&'static str, FactFields) {
     }
 }
 
-/// A link to append, about a row or standalone.
+/// A link to append, which either covers a row or stands alone.
 pub(super) struct NewAuditLink<'a> {
     pub(super) run: RunId,
     pub(super) visit: u64,
-    /// Name within the visit: the ledger's table and the row's key.
+    /// Name of the link within the visit: the ledger's table and the key of the row.
     pub(super) name: String,
     pub(super) what: &'a str,
     pub(super) detail: Value,
 }
 
 impl NewAuditLink<'_> {
-    /// Builds a link about a row whose body is JSON.
+    /// Builds a link that covers a row whose body is JSON.
     pub(super) fn for_row(
         (run, visit): (RunId, u64),
         table: &str,
@@ -139,21 +140,21 @@ impl NewAuditLink<'_> {
         Ok(NewAuditLink { run, visit, name, what, detail }.with_body_hash(body))
     }
 
-    /// Builds the link about a run's end, from the status and reason in its row.
+    /// Builds the link that records the end of a run, from the status and reason in the run's row.
     pub(super) fn for_run_end(run: RunId, visit: u64, status: &str, why: &str) -> NewAuditLink<'static> {
         let detail = json!({ "status": status, "why": why });
         let link = NewAuditLink { run, visit, name: RUN_END_LINK.to_owned(), what: "the run ended", detail };
         link.with_body_hash(&format!("{status} {why}"))
     }
 
-    /// Adds the hash of the row's body.
+    /// Adds the hash of the covered row's body to the link.
     pub(super) fn with_body_hash(mut self, body: &str) -> Self {
         self.detail["row"] = json!(self.name);
         self.detail["sha256"] = json!(Hash::digest(body.as_bytes()));
         self
     }
 
-    /// Appends the link, unless the last link of the same name has the same detail.
+    /// Appends the link, unless the last link with the same name has the same detail.
     pub(super) fn append_if_changed(self, tx: &Transaction<'_>, now: i64) -> Result<(), TransactionError> {
         let NewAuditLink { run, visit, name, what, detail } = self;
         let before: Option<(i64, String)> = tx
@@ -200,8 +201,8 @@ fn append_link(tx: &Transaction<'_>, entry: AuditEntry, now: Timestamp) -> Resul
 }
 
 impl RepositoryDatabase {
-    /// Appends a link and returns its hash. If a link with the same run, visit and key exists, returns that link's hash
-    /// instead.
+    /// Appends a link and returns its hash. If a link with the same run, visit and key already exists, returns the hash
+    /// of that link instead.
     pub async fn append_audit_link(
         &self,
         gathered: &PendingWrites,
@@ -253,13 +254,13 @@ fn read_audit_row(repo: RepoId, row: &SqlRow<'_>) -> Result<AuditRow, Transactio
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditChainReport {
     pub links: usize,
-    /// Hash of the last link, or of the empty string if the chain is empty.
+    /// Hash of the last link. For an empty chain, the hash of the empty string.
     pub head: Hash,
-    /// Descriptions of links whose hash or predecessor is wrong.
+    /// Descriptions of links whose own hash, or whose hash of the previous link, is wrong.
     pub broken: Vec<String>,
-    /// Descriptions of rows that differ from their links.
+    /// Descriptions of rows that differ from what their links record.
     pub altered: Vec<String>,
-    /// Number of rows from runs that started before the first run with links. These rows cannot be verified.
+    /// Number of rows that cannot be verified, because their runs started before the first run with links.
     pub uncovered: usize,
 }
 
@@ -269,7 +270,8 @@ impl AuditChainReport {
     }
 }
 
-/// Verifies the whole chain and compares the rows with it. Calls `each` with every link and its ordinal.
+/// Verifies the whole chain, and compares the rows with their links. Calls `each` with every link and its position in
+/// the chain.
 pub(in crate::store) fn verify_chain(
     tx: &Transaction<'_>,
     repo: RepoId,
@@ -300,7 +302,8 @@ pub(in crate::store) fn verify_chain(
     Ok(AuditChainReport { links, head, broken, altered, uncovered })
 }
 
-/// Returns the rows that differ from their last link, and the number of rows from runs before the first run with links.
+/// Returns the rows that differ from their last link. Also returns the number of rows whose runs started before the
+/// first run with links.
 fn altered_rows(
     tx: &Transaction<'_>,
     repo: RepoId,

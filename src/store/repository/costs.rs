@@ -1,4 +1,4 @@
-//! Reads and settles rows of the cost ledger.
+//! Reads the rows of the cost ledger and settles calls of unknown cost.
 
 use crate::store::sql::{SqlArguments, SqlRow, Transaction};
 use rusqlite::params;
@@ -20,16 +20,16 @@ const COST_ROWS_QUERY: &str =
     FROM call JOIN run ON run.seq = call.run";
 
 impl RepositoryDatabase {
-    /// Returns every call since `since`, of one run or of all runs, in the order in which the calls were first
-    /// recorded.
+    /// Returns every call since `since`, in the order in which the calls were first recorded. `run` restricts the
+    /// result to one run.
     pub async fn call_costs(&self, run: Option<RunId>, since: Timestamp) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
         self.read(move |tx| read_call_costs(tx, repo, run, since)).await
     }
 
-    /// Returns how many runs this person started since `since`, except the one with cause `but`. Also returns the sum
-    /// of what all the person's runs count against caps. A follow-up run that a run started itself is not counted as a
-    /// started run.
+    /// Returns the number of runs that this person started since `since`, except the run with cause `but`. Also returns
+    /// the total amount by which the person's runs count against limits. A follow-up run that was started by another
+    /// run does not count as started by the person.
     pub async fn spend_of_person(
         &self,
         person: UserId,
@@ -53,7 +53,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns every call made for an issue.
+    /// Returns the costs of every call that was made for an issue.
     pub async fn costs_of_issue(&self, issue: IssueNo) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
         self.read(move |tx| {
@@ -63,9 +63,9 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Settles the finished calls of unknown cost, of one run or of all runs. `billed` is what these calls cost
-    /// together, in addition to the recorded costs. Returns the updated rows and the amount that had been reserved for
-    /// them.
+    /// Settles the finished calls of unknown cost, of one run or of all runs. `billed` is the total cost of these
+    /// calls, in addition to the costs already recorded. Returns the updated rows and the amount that had been reserved
+    /// for these calls.
     pub async fn settle_calls(
         &self,
         run: Option<RunId>,
@@ -93,8 +93,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns the costs of the last `most` completed runs of a workflow, as pairs: the billed cost, and the list price
-    /// of unbilled calls.
+    /// Returns the costs of the last `most` completed runs of a workflow. Each pair consists of the billed cost and of
+    /// the list price of unbilled calls.
     pub async fn past_run_costs(
         &self,
         workflow: &str,
@@ -120,7 +120,7 @@ impl RepositoryDatabase {
     }
 }
 
-/// See [`RepositoryDatabase::call_costs`].
+/// Reads the costs of calls; see [`RepositoryDatabase::call_costs`].
 pub(in crate::store) fn read_call_costs(
     tx: &Transaction<'_>,
     repo: RepoId,

@@ -1,4 +1,4 @@
-//! Journal of a visit: values by key, documents by hash.
+//! Journal of a visit: stores values by key and documents by hash.
 
 use crate::store::sql::OptionalRow;
 use rusqlite::params;
@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl RepositoryDatabase {
-    /// Records that work on `key` has begun, or returns the journaled value if that work is done.
+    /// Records that the work for `key` has begun. If the work is already done, returns the journaled value.
     pub async fn journal_begin(&self, lease: &RunLease, key: &str) -> Result<JournalLookup, StoreError> {
         let (at, now, lease, key) = (self.run_reader(), self.clock.now().0, lease.clone(), key.to_owned());
         self.write_here(move |tx| {
@@ -54,7 +54,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns the bytes stored under this hash, after verifying that they match it.
+    /// Returns the bytes stored under this hash, after verifying that the bytes match the hash.
     pub async fn get_document(&self, hash: Hash) -> Result<Vec<u8>, StoreError> {
         self.read(move |tx| {
             let found = tx

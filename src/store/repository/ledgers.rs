@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl RepositoryDatabase {
-    /// Writes a ledger row of the visit; the same key replaces the row. A writer with an outdated lease may still
+    /// Writes a ledger row of the visit. A row with the same key is replaced. A writer with an outdated lease may still
     /// record costs already incurred, but may not reserve a new call.
     pub async fn record(&self, lease: &RunLease, key: &str, record: LedgerRecord) -> Result<(), StoreError> {
         let (at, now) = (self.run_reader(), self.clock.now().0);
@@ -34,7 +34,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns the stored row of a paid call of this visit.
+    /// Returns the stored row of a paid call of the current visit.
     pub async fn call_row(&self, lease: &RunLease, key: &str) -> Result<Option<CallRow>, StoreError> {
         let (run, visit, key) = (to_signed(lease.run.id.seq), to_signed(lease.run.visit), key.to_owned());
         self.read(move |tx| {
@@ -85,8 +85,8 @@ impl RepositoryDatabase {
     }
 }
 
-/// Inserts or replaces a ledger row. A call's cost is assigned to the day of its reservation, even if its response
-/// comes after midnight.
+/// Inserts or replaces a ledger row. A call's cost is assigned to the day on which it was reserved, even if the
+/// response arrives after midnight.
 pub(super) fn insert_record(
     tx: &Transaction<'_>,
     run: RunId,

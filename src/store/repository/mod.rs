@@ -1,4 +1,4 @@
-//! One repository's database, with its runs and everything that they record.
+//! The database of one repository, with its runs and everything that the runs record.
 //!
 //! Code outside the store starts or claims a run only through [`Store`](super::Store), which commits the wake hint
 //! first and updates the agenda.
@@ -43,10 +43,10 @@ use crate::{
     types::{RepoId, RunId, Timestamp},
 };
 
-/// Page cache limit of one open repository database.
+/// Maximum size of the page cache per open repository database, in KiB.
 const REPOSITORY_CACHE_KIB: u32 = 256;
 
-/// Database file name, next to the mirror in the repository's folder.
+/// Name of the database file, which is next to the mirror in the repository's folder.
 pub(super) const CHECKPOINTS_FILE: &str = "checkpoints.db";
 
 pub(super) const REPOSITORY_SCHEMA: DatabaseSchema = DatabaseSchema {
@@ -64,14 +64,14 @@ pub(super) const REPOSITORY_SCHEMA: DatabaseSchema = DatabaseSchema {
     traffic: DatabaseTraffic::Quiet,
 };
 
-/// Schema version that this binary writes.
+/// Returns the schema version that this binary writes.
 pub(super) fn schema_version() -> u32 {
     REPOSITORY_SCHEMA.version()
 }
 
-/// Runs at the first opening in a boot. We hold the directory's lock, so the previous owner is dead. If the stored boot
-/// number is not below ours, another `main.db` assigned it and was lost or replaced. Then our number is stored, and
-/// runs that the previous boot parked are retried.
+/// Called when a process opens the database for the first time. This process holds the directory's lock, so the
+/// previous owner is dead. If the stored boot number is not below ours, it was assigned by another `main.db`, which was
+/// lost or replaced. In that case our number is stored, and runs that the previous process parked are retried.
 fn adopt_database(tx: &Transaction<'_>, epoch: i64) -> Result<(), TransactionError> {
     let before: i64 = tx.query_row("SELECT epoch FROM boot", [], |row| row.get(0))?;
     if before >= epoch {
@@ -87,7 +87,7 @@ pub struct RepositoryDatabase {
     epoch: i64,
     db: Database,
     clock: SharedClock,
-    /// Whether a read or write has found the file damaged.
+    /// Whether a read or write has detected that the file is damaged.
     found_damaged: AtomicBool,
 }
 
@@ -113,23 +113,24 @@ impl RepositoryDatabase {
         Ok(Self { repo, epoch, db, clock, found_damaged: AtomicBool::new(false) })
     }
 
-    /// Wraps a repository's database on a PostgreSQL server.
+    /// Creates the database of a repository on a PostgreSQL server.
     pub(super) fn from_postgres(repo: RepoId, node: i64, db: Database, clock: SharedClock) -> Self {
         Self { repo, epoch: node, db, clock, found_damaged: AtomicBool::new(false) }
     }
 
-    /// Returns whether a read or write has found the file damaged since it was opened.
+    /// Returns whether a read or write has detected damage in the file since it was opened.
     pub(super) fn is_damaged(&self) -> bool {
         self.found_damaged.load(Relaxed)
     }
 
-    /// Returns the live runs. Runs as a write, so it sees every change that is already queued.
+    /// Returns the live runs. Executed as a write, so that it sees every change that is already queued.
     pub(super) async fn live_runs(&self) -> Result<Vec<ScheduledRun>, StoreError> {
         let at = self.run_reader();
         self.write(move |tx| at.live_runs(tx)).await
     }
 
-    /// Deletes documents that a run which ended long ago no longer needs. Returns their count.
+    /// Deletes the documents of a run that ended long ago, except those still needed. Returns the number of deleted
+    /// documents.
     pub(super) async fn prune_archived_run(
         &self,
         run: RunId,
@@ -155,7 +156,8 @@ impl RepositoryDatabase {
         self.note_damage(self.db.write(work).await)
     }
 
-    /// Writes on the calling task. Used for steps of runs, since each run has its own task.
+    /// Writes on the calling task, which the write may block. Used for steps of runs, because each run has its own
+    /// task.
     async fn write_here<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
@@ -177,7 +179,7 @@ impl RepositoryDatabase {
         self.note_damage(self.db.read_small(work).await)
     }
 
-    /// Writes the pending rows of a step of `run`, then runs `work`, in one transaction.
+    /// In one transaction, writes the pending rows of a step of `run` and then runs `work`.
     async fn write_with_pending<R: Send + 'static>(
         &self,
         gathered: &PendingWrites,

@@ -1,4 +1,4 @@
-//! Results of the repository's earlier runs: designs with their verdicts, findings, and lessons.
+//! Results of the repository's earlier runs: designs and their verdicts, findings, and lessons.
 
 use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
@@ -14,18 +14,18 @@ use crate::{
     types::{Hash, IssueNo, RunId},
 };
 
-/// SQL condition for a run whose design a person approved and which then completed.
+/// SQL condition for a completed run whose design a person had approved.
 const APPROVED_CONDITION: &str =
     "(run.status = 'done' AND EXISTS (SELECT 1 FROM approval WHERE approval.run = run.seq))";
 
-/// SQL condition for a run without stub calls. The results of a rehearsal come from no model, so later runs ignore
-/// them.
+/// SQL condition for a run without stub calls. Rehearsals use such calls; later runs ignore their results, because no
+/// model produced them.
 const NOT_REHEARSED_CONDITION: &str = "NOT EXISTS (SELECT 1 FROM call WHERE call.run = run.seq
     AND CASE WHEN json_valid(call.body) THEN call.body ->> 'provider' = 'stub' END)";
 
 impl RepositoryDatabase {
-    /// Returns the last document of each of the last `most` runs of a workflow before this one, newest first. Includes
-    /// only runs whose design was approved and runs of `issue`.
+    /// Returns the last document of each of the last `most` runs of a workflow that started before this run, newest
+    /// first. Includes only runs whose design was approved, and all runs of `issue`.
     pub async fn past_designs(
         &self,
         before: RunId,
@@ -52,7 +52,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns the lessons from the last pushed changes before this run, newest first.
+    /// Returns the lessons from the last changes that were pushed before this run, newest first.
     pub async fn past_lessons(&self, before: RunId, most: u32) -> Result<Vec<String>, StoreError> {
         self.read(move |tx| {
             // For a run that ended twice, only its newest lesson counts.
@@ -74,8 +74,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns findings of runs of a workflow before this one in their final status, newest run first. Includes only
-    /// runs whose design was approved and runs of `issue`.
+    /// Returns the findings, with their final status, of earlier runs of a workflow, newest run first. Includes only
+    /// runs whose design was approved, and all runs of `issue`.
     pub async fn past_findings(
         &self,
         before: RunId,
@@ -106,7 +106,7 @@ impl RepositoryDatabase {
     }
 }
 
-/// Turns an unreadable row into `None`, because no run depends on rows of older runs.
+/// Converts an unreadable row to `None`, because no run depends on the rows of older runs.
 fn skip_unreadable<V>(run: i64, read: Result<V, TransactionError>) -> Result<Option<V>, TransactionError> {
     match read {
         Ok(value) => Ok(Some(value)),
@@ -137,7 +137,7 @@ fn read_finding(row: &SqlRow<'_>) -> Result<PastFinding, TransactionError> {
     Ok(PastFinding { run, issue, approved: row.get(2)?, finding })
 }
 
-/// Returns the text stored under this hash, if any.
+/// Returns the text stored under this hash, or `None` if nothing is stored.
 pub(in crate::store) fn read_text(
     tx: &Transaction<'_>,
     hash: Hash,
@@ -208,7 +208,7 @@ mod tests {
         serde_json::to_string(&row).unwrap()
     }
 
-    /// Inserts the rows of a run of issue `n`.
+    /// Inserts the rows of an earlier run for issue `n`.
     fn insert_past_run(old: &Connection, n: u64, status: &str, provider: &str) {
         let (run, text) = (to_signed(n), format!("# {n} - Feature: x"));
         let hash = Hash::digest(text.as_bytes());

@@ -1,5 +1,5 @@
-//! Requests from outside a run: start, answer, remark, cancel, retry. Each stores its cause, so repeating a request has
-//! no effect.
+//! Requests from outside a run: start, answer, remark, cancel, retry. Each request stores its cause, so that repeating
+//! the request has no effect.
 
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
@@ -38,7 +38,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Records an answer at `gate` if the gate is still open with the same subject.
+    /// Records an answer to `gate`, provided that the gate is still open and its subject has not changed.
     pub(in crate::store) async fn record_answer(
         &self,
         gate: GateRow,
@@ -79,7 +79,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Records a remark on a finding of a live run. A run that is asking becomes due, so its step reads the remark.
+    /// Records a remark on a finding of a live run. If the run is waiting for an answer, it becomes due, so that its
+    /// step reads the remark.
     pub(in crate::store) async fn record_remark(
         &self,
         run: RunId,
@@ -114,7 +115,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns the remarks on a run's findings with numbers above `after`, up to `upto`.
+    /// Returns the remarks on a run's findings whose numbers are above `after` and at most `upto`.
     pub async fn remarks(&self, run: RunId, after: u64, upto: u64) -> Result<Vec<RunRemark>, StoreError> {
         self.read(move |tx| {
             let sql =
@@ -127,7 +128,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns whether a gate of this issue has, or once had, a subject whose hash starts with `hash`.
+    /// Returns whether a gate of this issue has, or ever had, a subject whose hash starts with `hash`.
     pub async fn has_gate_about(&self, issue: IssueNo, hash: &str) -> Result<bool, StoreError> {
         let begins = format!("{hash}%");
         self.read(move |tx| {
@@ -149,8 +150,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Marks one run, or all live runs of the issue, as cancelled. Returns the runs that this cancel applies to; a
-    /// repeated cause returns the same runs.
+    /// Marks one run, or all live runs of the issue, as cancelled. Returns the runs that were cancelled. If the request
+    /// is repeated with the same cause, returns the same runs.
     pub(in crate::store) async fn cancel_runs(
         &self,
         issue: IssueNo,
@@ -195,8 +196,8 @@ impl RepositoryDatabase {
             .await
     }
 
-    /// Makes a failed run live again on a new visit to the step it failed at, and wakes a waiting run the same way. A
-    /// parked run is unparked and becomes due.
+    /// Makes a failed run live again with a new visit to the step at which it failed. A waiting run is woken in the
+    /// same way. A parked run is unparked and becomes due.
     pub(in crate::store) async fn retry_run(
         &self,
         run: RunId,
@@ -269,7 +270,7 @@ fn find_live_run(
 }
 
 impl RunReader {
-    /// Creates a run, unless one with this cause exists or the issue has a live run of this workflow.
+    /// Creates a run, unless a run with this cause exists or this workflow already has a live run on the issue.
     pub(super) fn open_run(
         self,
         tx: &Transaction<'_>,

@@ -12,11 +12,11 @@ use crate::{
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp, UserId},
 };
 
-/// Time within which a person corrects a wrong routing decision, in milliseconds.
+/// Time within which a person may correct a wrong routing decision, in milliseconds.
 const CORRECTION_WINDOW_MS: i64 = 24 * 3600 * 1000;
 
 impl RepositoryDatabase {
-    /// Returns the newest routing decision since `since` that a model made with the input that has hash `key`.
+    /// Returns the newest routing decision since `since` that a model made for the input with hash `key`.
     pub async fn cached_route(&self, key: Hash, since: Timestamp) -> Result<Option<RouteRow>, StoreError> {
         self.read(move |tx| {
             let body: Option<String> = tx
@@ -31,7 +31,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns the newest routing decision for this person on this issue before `run`, with its time.
+    /// Returns the newest routing decision for this person on this issue that was made before `run`, and the time of
+    /// the decision.
     pub async fn previous_route(
         &self,
         run: RunId,
@@ -54,8 +55,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns when this person's questions were routed, oldest first, up to the question of `run`. Includes only
-    /// questions that were answered or whose run is still live.
+    /// Returns the times at which this person's questions were routed, oldest first, up to the question of `run`.
+    /// Includes only questions that were answered or whose run is still live.
     pub async fn question_times(&self, person: UserId, run: RunId) -> Result<Vec<Timestamp>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare_cached(
@@ -70,7 +71,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns the costs in micro-dollars of the last `most` requests that called a model, newest first.
+    /// Returns the costs in micro-dollars of the last `most` requests for which a model was called, newest first.
     pub async fn route_costs(&self, most: u32) -> Result<Vec<u64>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare(
@@ -83,7 +84,7 @@ impl RepositoryDatabase {
     }
 }
 
-/// Returns a repository's routing decisions, oldest first. Takes no lock, so it works while a server runs.
+/// Returns the routing decisions of a repository, oldest first. Takes no lock, so it works while a server is running.
 pub fn read_routes(place: &DatabaseSource, repo: RepoId) -> Result<Vec<PastRoute>, StoreError> {
     place.read_repository(repo, |tx| {
         if let Transaction::File(_) = tx {

@@ -23,7 +23,7 @@ impl RepositoryDatabase {
         self.read(move |tx| at.run(tx, id.seq)).await
     }
 
-    /// Returns runs in the order they were started.
+    /// Returns the matching runs in the order in which they were started.
     pub async fn runs(&self, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
         let at = self.run_reader();
         self.read(move |tx| at.runs(tx, filter)).await
@@ -39,7 +39,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Returns one visit of a run, with at most `most` calls and `most` journal entries.
+    /// Returns one visit of a run, including at most `most` calls and at most `most` journal entries.
     pub async fn visit(&self, run: RunId, visit: u64, most: u32) -> Result<Option<VisitSpan>, StoreError> {
         self.read(move |tx| {
             let (of, many) = ([to_signed(run.seq), to_signed(visit)], [to_signed(run.seq), to_signed(visit), most.into()]);
@@ -83,7 +83,7 @@ impl RepositoryDatabase {
     }
 }
 
-/// Query for the visits of a run; [`visit_row`] reads its rows.
+/// SQL query for the visits of a run. [`visit_row`] reads the resulting rows.
 pub(in crate::store) const VISITS: &str =
     "SELECT visit, step, entered_at, left_at, how FROM trail WHERE run = ?1";
 
@@ -97,10 +97,10 @@ pub(in crate::store) fn visit_row(row: &SqlRow<'_>) -> Result<VisitRow, Transact
     })
 }
 
-/// Condition for a run that may still take a step.
+/// SQL condition for a run that may still execute a step.
 pub(in crate::store) const LIVE_RUN_CONDITION: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
 
-/// Reads runs of one repository as a boot or node sees them.
+/// Reads runs of one repository on behalf of a server, which is identified by its boot number or node ID.
 #[derive(Clone, Copy)]
 pub(super) struct RunReader {
     pub(super) repo: RepoId,
@@ -131,7 +131,7 @@ impl RunReader {
         Ok(Some(run))
     }
 
-    /// Returns a run whose existence the caller's transaction has already checked.
+    /// Returns a run. The caller's transaction must have checked that the run exists.
     pub(super) fn existing_run(self, tx: &Transaction<'_>, seq: u64) -> Result<RunRow, TransactionError> {
         let id = RunId { repo: self.repo, seq };
         self.run(tx, seq)?.ok_or_else(|| TransactionError::Missing(format!("run {id}")))
@@ -148,7 +148,7 @@ impl RunReader {
         seqs.into_iter().map(|seq| self.existing_run(tx, to_unsigned(seq))).collect()
     }
 
-    /// Returns the row and the ID of its cancel.
+    /// Returns the run in this row and the ID of the request that cancelled it, if any.
     fn read_run_row(self, row: &SqlRow<'_>) -> Result<(RunRow, Option<i64>), TransactionError> {
         let time = |column: &str| -> Result<Timestamp, TransactionError> { Ok(Timestamp(row.get(column)?)) };
         let status = parse_status(&row.get::<_, String>("status")?)?;
@@ -210,7 +210,7 @@ impl RunReader {
 }
 
 impl RunReader {
-    /// Returns the agenda's new entry for a run, and notifies the other nodes that may claim it.
+    /// Returns the new agenda entry of a run. Also notifies the other nodes, because they may be able to claim the run.
     pub(super) fn run_update(self, tx: &Transaction<'_>, seq: i64) -> Result<RunUpdate, TransactionError> {
         ClusterNotice::Runs(self.repo).notify(tx)?;
         let mut statement = tx.prepare_cached(&self.scheduled_runs_query(tx, "seq = ?2"))?;
@@ -225,8 +225,8 @@ impl RunReader {
         slots.map(|slot| slot?).collect()
     }
 
-    /// Builds the query for live runs as this boot (`?1`) sees them. A cancelled run is due at once, even if it is
-    /// parked.
+    /// Returns the SQL query for live runs, as seen by this server, whose boot number or node ID is `?1`. A cancelled
+    /// run is due immediately, even if it is parked.
     fn scheduled_runs_query(self, tx: &Transaction<'_>, which: &str) -> String {
         // A run that another live node holds is not due here.
         let elsewhere = match tx {
@@ -268,7 +268,7 @@ fn read_scheduled_run(row: &SqlRow<'_>) -> Result<ScheduledRun, TransactionError
     })
 }
 
-/// Returns the number of remarks on a run so far.
+/// Returns the number of remarks that were made on a run so far.
 pub(super) fn count_remarks(tx: &Transaction<'_>, run: RunId) -> Result<u64, TransactionError> {
     let newest = tx
         .prepare_cached("SELECT COALESCE(MAX(number), 0) FROM remark WHERE run = ?1")?
@@ -285,7 +285,7 @@ fn oldest_waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<Answe
     .transpose()
 }
 
-/// Reads the columns id, gate, subject, body.
+/// Reads an answer from a row with the columns id, gate, subject, body.
 pub(super) fn read_answer(row: &SqlRow<'_>) -> Result<AnswerRow, TransactionError> {
     Ok(AnswerRow {
         id: to_unsigned(row.get(0)?),

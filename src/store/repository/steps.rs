@@ -1,4 +1,4 @@
-//! Claiming a run for a step and saving its checkpoint.
+//! Claims a run for a step, and saves the run's checkpoint after the step.
 
 use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
@@ -21,8 +21,8 @@ use crate::{
 };
 
 impl RepositoryDatabase {
-    /// Reads a run that is about to take a step, and its lease number. Returns `None` if the run is not live. Writes
-    /// nothing, because only this process uses the directory and it remembers its claims in memory.
+    /// Returns a run that is about to execute a step, and the run's lease number. Returns `None` if the run is not
+    /// live. Writes nothing, because only this process uses the directory, and it keeps its claims in memory.
     pub(in crate::store) async fn claim_run(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let at = self.run_reader();
         if self.db.is_shared() {
@@ -39,8 +39,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Claims a due run that no other live node has claimed. Fails if our own node lease is over, since other nodes
-    /// could then take the run too.
+    /// Claims a due run that no other live node has claimed. Fails if the lease of our own node has expired, because
+    /// other nodes could then also claim the run.
     async fn claim_run_in_cluster(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let (at, now) = (self.run_reader(), self.clock.now().0);
         self.write_here(move |tx| {
@@ -61,8 +61,8 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Releases the lease and leaves the run unchanged. With `until`, the run becomes due only then, unless it has a
-    /// new answer, remark or cancel.
+    /// Releases the lease and leaves the run unchanged. If `until` is set, the run becomes due only at that time,
+    /// unless it has a new answer, remark or cancel request.
     pub(in crate::store) async fn release_run(
         &self,
         lease: &RunLease,
@@ -85,7 +85,7 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Saves a step's checkpoint and releases the run.
+    /// Saves the checkpoint of a step and releases the run.
     pub(in crate::store) async fn save_checkpoint(
         &self,
         lease: &RunLease,
@@ -106,14 +106,14 @@ impl RepositoryDatabase {
 }
 
 impl RunReader {
-    /// Returns this node if the run is due again soon, so that the node keeps its claim. The run's background job
-    /// exists only in this process.
+    /// Returns the current node if the run is due again soon, so that the node keeps its claim. The claim is kept
+    /// because the run's background job exists only in this process.
     fn waiting_holder(self, tx: &Transaction<'_>, until: Timestamp, now: Timestamp) -> Option<i64> {
         let soon = until <= now.plus(limits::JOB_POLL_INTERVAL);
         (soon && matches!(tx, Transaction::Server(_))).then_some(self.epoch)
     }
 
-    /// Refuses a lease from an older boot or from before the run's last save.
+    /// Refuses a lease that was issued by an older boot or before the run's last save.
     pub(super) fn check_lease(self, tx: &Transaction<'_>, lease: &RunLease) -> Result<(), TransactionError> {
         let number: Option<i64> = tx
             .prepare_cached("SELECT lease FROM run WHERE seq = ?1")?
@@ -138,7 +138,7 @@ impl RunReader {
     }
 }
 
-/// One checkpoint save, inside one transaction.
+/// Saves one checkpoint within one transaction.
 struct CheckpointSave<'a> {
     reader: RunReader,
     tx: &'a Transaction<'a>,
@@ -146,7 +146,7 @@ struct CheckpointSave<'a> {
     now: Timestamp,
 }
 
-/// Columns of a run's row to write. A save starts from the claimed row and overrides some.
+/// Values to write to the columns of a run's row. A save starts from the claimed row and overrides some of the values.
 struct RunColumns<'a> {
     status: RunStatus,
     step: &'a str,
@@ -160,12 +160,12 @@ struct RunColumns<'a> {
     why: Option<&'a str>,
     outcome: Option<String>,
     remarks: u64,
-    /// Node that keeps its claim on the run.
+    /// Node that keeps its claim on the run; `None` if the run is released.
     taken: Option<i64>,
 }
 
 impl CheckpointSave<'_> {
-    /// Applies the checkpoint. Returns the number of the follow-up run, if the checkpoint starts one.
+    /// Applies the checkpoint. If the checkpoint starts a follow-up run, returns the number of that run.
     fn apply_checkpoint(&self, left: Checkpoint) -> Result<Option<i64>, TransactionError> {
         let run = &self.lease.run;
         let unchanged = RunColumns {
@@ -272,7 +272,7 @@ impl CheckpointSave<'_> {
         Ok(follow_up)
     }
 
-    /// Writes the run's row and raises its lease number, so any older lease is refused.
+    /// Writes the run's row and increases its lease number, so that any older lease is refused.
     fn update_run(&self, to: RunColumns<'_>) -> Result<(), TransactionError> {
         self.tx
             .prepare_cached(
@@ -326,7 +326,7 @@ impl CheckpointSave<'_> {
         Ok(())
     }
 
-    /// Marks the answer that the step received as consumed.
+    /// Marks the answer that was passed to the step as consumed.
     fn consume_answer(&self) -> Result<(), TransactionError> {
         if let Some(answer) = &self.lease.run.answer {
             self.tx.execute("UPDATE answer SET state = 'consumed' WHERE id = ?1", [to_signed(answer.id)])?;
@@ -343,7 +343,7 @@ impl CheckpointSave<'_> {
         Ok(())
     }
 
-    /// Opens the gate or updates the open one. Returns when the step is due again.
+    /// Opens the gate, or updates it if it is already open. Returns the time at which the step is due again.
     fn open_gate(&self, spec: &GateSpec) -> Result<Option<Timestamp>, TransactionError> {
         self.consume_answer()?;
         let text = serde_json::to_string(spec)?;
@@ -369,8 +369,8 @@ impl CheckpointSave<'_> {
         self.tx.query_row(sql, [to_signed(gate)], |row| row.get(0))
     }
 
-    /// Returns whether a person answered the open gate during the step. Always `false` if the step had received an
-    /// answer, because it already knows that answer.
+    /// Returns whether a person answered the open gate while the step was running. Always returns `false` if the step
+    /// itself received an answer, because the step already knows that answer.
     fn has_new_answer(&self) -> Result<bool, TransactionError> {
         match (&self.lease.run.gate, &self.lease.run.answer) {
             (Some(open), None) => self.has_waiting_answer(open.id),
@@ -378,8 +378,8 @@ impl CheckpointSave<'_> {
         }
     }
 
-    /// Returns the gate's expiry if it is in the future. After the expiry, a step that asks again waits only for
-    /// people.
+    /// Returns the time at which the gate expires, or `None` if that time has passed. A step that asks again after the
+    /// expiry waits only for people.
     fn next_expiry(&self, spec: &GateSpec) -> Option<Timestamp> {
         spec.expires.filter(|at| *at > self.now)
     }

@@ -1,4 +1,4 @@
-//! Tests of repository databases: older versions, lost and damaged files, restarts.
+//! Tests of repository databases: older schema versions, lost and damaged files, restarts.
 
 use std::{
     collections::HashSet, ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration,
@@ -411,7 +411,7 @@ async fn backup_skips_and_reports_damaged_databases() {
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with("half-done")), "{left:?}");
 }
 
-/// A reservation of `repo` for `dollars`, with caps of 2.5 dollars per day and month.
+/// Creates a reservation of `dollars` for a run of `repo`. The limits are 2.5 dollars per day and per month.
 fn reservation(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
     Reservation {
         run: RunId { repo, seq },
@@ -424,7 +424,7 @@ fn reservation(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
     }
 }
 
-/// Leaves a run of `REPO` as if the server had crashed during a call for which two dollars are reserved.
+/// Creates a run of `REPO` in the state after a server crash during a call for which two dollars were reserved.
 async fn crash_during_call(root: &Path) {
     let store = open(root);
     store.start_run(new_run(REPO, 1)).await.unwrap();

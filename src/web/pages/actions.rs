@@ -1,5 +1,5 @@
-//! Actions on the pages: those of the control socket, and retrying a given-up delivery. The session middleware has
-//! already checked that the user may act.
+//! Actions on the pages: the actions of the control socket, and retrying a delivery that was given up. The session
+//! middleware has already checked that the user may make changes.
 
 use axum::{
     extract::{Path, State},
@@ -13,7 +13,7 @@ use crate::{
     types::{DeliveryId, RepoId, RunId},
 };
 
-/// Name of the user in the log and in a run's audit trail.
+/// Name under which actions on the pages appear in the log and in a run's audit trail.
 const OPERATOR: &str = "operator (page)";
 
 type PageActionResult = Result<Redirect, OperatorPageError>;

@@ -1,4 +1,4 @@
-//! `GET /deliveries`: the latest deliveries, and those that were given up.
+//! `GET /deliveries`: the latest deliveries, and the deliveries that were given up.
 
 use askama::Template;
 use axum::{

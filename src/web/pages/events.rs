@@ -1,4 +1,4 @@
-//! `GET /events`: tells a page that something changed, so that the page reloads itself.
+//! `GET /events`: tells an open page that something changed, so that the page reloads itself.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -15,14 +15,15 @@ use futures_util::stream;
 
 use super::{OperatorPageError, OperatorPageResult, PagesState, page_sessions::PageSession};
 
-/// Maximum event streams: half of the listener's connections; the other half is for pages.
+/// Maximum number of concurrent event streams. They may use half of the listener's connections; the other half is for
+/// pages.
 pub(super) const STREAMS: usize = crate::limits::OPERATOR_CONNECTIONS / 2;
 
-/// Minimum interval between two events, because the page is rendered for each.
+/// Minimum interval between two events of a stream, because the client reloads the page at each event.
 const GAP: Duration = Duration::from_secs(1);
 
-/// Streams change events. The next event is created only after the client has taken the previous one, so a slow client
-/// gets no backlog.
+/// Streams change events to a page. The next event is created only after the client has taken the previous one, so
+/// events never queue up for a slow client.
 pub(super) async fn stream(
     State(pages): PagesState,
     Extension(visit): Extension<PageSession>,

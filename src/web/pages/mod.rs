@@ -1,8 +1,8 @@
 //! The operator's pages, rendered on the server from the store and the engine. They work without JavaScript; a short
 //! script keeps them current.
 //!
-//! [`page_sessions`] checks access before any page runs. Templates escape all texts by models, people and repositories;
-//! the filter `plain` replaces control, direction and invisible characters.
+//! [`page_sessions`] checks access before any page handler runs. Templates escape all texts by models, people and
+//! repositories. The filter `plain` replaces control, direction and invisible characters.
 
 mod actions;
 mod deliveries;
@@ -37,7 +37,7 @@ use crate::{
     types::{Timestamp, with_causes},
 };
 
-/// State of the pages' routes.
+/// Shared state of the pages' routes.
 pub(super) struct PagesContext {
     operator: Arc<OperatorContext>,
     streams: Arc<Semaphore>,
@@ -45,7 +45,7 @@ pub(super) struct PagesContext {
 
 type PagesState = axum::extract::State<Arc<PagesContext>>;
 
-/// Returns every page, stream and form. These routes require a session, and so does any unknown path.
+/// Returns the routes of every page, stream and form. These routes require a session, and so does any unknown path.
 fn page_routes() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
     vec![
         ("/", get(runs::page)),
@@ -90,12 +90,12 @@ fn asset_response(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// Frame around every page. A template has it as field `page` and extends `layout.html`.
+/// Frame around every page. A page's template holds the frame in its field `page` and extends `layout.html`.
 struct PageFrame {
     title: String,
-    /// Form token; `None` for read-only sessions, which see no forms.
+    /// Form token of the session. `None` for read-only sessions, whose pages have no forms.
     key: Option<String>,
-    /// Whether to show the navigation; false without a session.
+    /// Whether to show the navigation. False on pages for visitors without a session.
     inside: bool,
     paused: bool,
 }
@@ -117,12 +117,12 @@ fn render_page(template: &impl Template) -> OperatorPageResult {
     Ok(Html(template.render()?).into_response())
 }
 
-/// The reason a page is not shown or an action was refused.
+/// Reason why a page cannot be shown or an action was refused.
 #[derive(Debug)]
 enum OperatorPageError {
     Missing,
     Refused(StatusCode, String),
-    /// Internal error with its details for the log; the page says only that an error occurred.
+    /// Internal error. The details go to the log; the page says only that an error occurred.
     Broken(String),
 }
 
@@ -151,7 +151,7 @@ impl IntoResponse for OperatorPageError {
     }
 }
 
-/// Returns a page with one sentence.
+/// Returns a page that shows one sentence.
 fn message_page(status: StatusCode, page: PageFrame, text: &str) -> Response {
     let page = MessagePage { page, text }.render();
     (status, page.map(Html).map_err(|error| error.to_string())).into_response()
@@ -175,14 +175,14 @@ impl From<askama::Error> for OperatorPageError {
     }
 }
 
-/// Converts the control socket's errors. Refusals become sentences for users; server errors go to the log.
+/// Converts errors of the control socket. Refusals become sentences for the user; server errors go to the log.
 impl From<ControlError> for OperatorPageError {
     fn from(ControlError(status, why): ControlError) -> Self {
         if status.is_server_error() { Self::Broken(why) } else { Self::Refused(status, why) }
     }
 }
 
-/// Returns an age such as `3 h`.
+/// Returns the time since `at` in short form, such as `3 h`.
 fn relative_age(now: Timestamp, at: Timestamp) -> String {
     match now.since(at).as_secs() {
         seconds @ ..60 => format!("{seconds} s"),
@@ -198,7 +198,7 @@ mod filters {
 
     use std::fmt::Display;
 
-    /// Replaces control, direction and invisible characters in other people's text.
+    /// Replaces control, direction and invisible characters in untrusted text.
     #[askama::filter_fn]
     pub(super) fn plain(text: impl Display, _: &dyn askama::Values) -> askama::Result<String> {
         let shown = |c: char| {

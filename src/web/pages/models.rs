@@ -1,4 +1,4 @@
-//! `GET /models`: available models, cooldowns with their end, and last failures.
+//! `GET /models`: the available models, the current cooldowns with their ends, and the latest failures.
 
 use askama::Template;
 use axum::{Extension, extract::State};
@@ -20,7 +20,7 @@ struct ModelsPage {
     roles: Vec<ModelReadiness>,
     pools: Vec<PoolTableRow>,
     resting: Vec<ActiveCooldown>,
-    /// Last failures, each with its age.
+    /// The latest failures. The first part of each entry is the failure's age.
     failures: Vec<(String, LastFailure)>,
     keys: Vec<GeminiKeyTableRow>,
 }
@@ -28,7 +28,7 @@ struct ModelsPage {
 struct PoolTableRow {
     name: String,
     strategy: String,
-    /// Whether any role uses it.
+    /// Whether any role uses this pool.
     used: bool,
     members: Vec<PoolMemberRow>,
 }
@@ -39,7 +39,7 @@ struct PoolMemberRow {
     lacks: Option<String>,
 }
 
-/// A key by its name in `.env`, never its value.
+/// A Gemini key, shown by its name in `.env` and never by its value.
 struct GeminiKeyTableRow {
     name: String,
     rests: Vec<String>,
@@ -89,7 +89,7 @@ fn pool_rows(
     pools.collect()
 }
 
-/// Returns the keys as of the last reload.
+/// Returns a table row for each key that was configured at the last reload.
 fn key_rows(
     providers: &ModelProviders,
     learned: &[StoredKeyCooldown],

@@ -1,8 +1,8 @@
-//! Sessions of the pages. `countersign open` prints a single-use link, which opens a session; a cookie identifies the
+//! Sessions of the pages. `countersign open` prints a single-use link, which opens a session. A cookie identifies the
 //! session.
 //!
-//! The cookie alone does not allow changes. The session must have permission to act, the request must come from one of
-//! our pages, and it must carry a form token that only our pages know.
+//! The cookie alone does not allow changes. For a change, the session must have permission, the request must come from
+//! one of our pages, and the request must carry a form token that only our pages know.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
     },
 };
 
-/// Maximum size of a form; ours hold a few words.
+/// Maximum size of a submitted form, in bytes. Our forms contain only a few words.
 const FORM_BYTES: usize = 16 * 1024;
 
 const HEADERS: [(HeaderName, &str); 4] = [
@@ -45,17 +45,17 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Host name of a request, if it is one of ours.
+/// Host name under which a request reached us. Always one of our own host names.
 #[derive(Clone)]
 pub(super) struct PageHost {
-    /// Origin of a page fetched under this name.
+    /// Origin that a browser sends for pages fetched under this host name.
     origin: String,
-    /// Whether it is the public name and not a local one.
+    /// Whether this is the public host name rather than a local one.
     public: bool,
 }
 
-/// Answers only to our own host names. Otherwise a page of another site could read ours through a DNS name that points
-/// here (DNS rebinding).
+/// Refuses requests for host names other than our own. Otherwise a page of another site could read our pages through a
+/// DNS name that points to this server (DNS rebinding).
 pub(in crate::web) async fn require_known_host(
     State(operator): State<Arc<OperatorContext>>,
     mut request: Request,
@@ -99,13 +99,14 @@ fn match_host(operator: &OperatorContext, host: &str) -> Option<PageHost> {
 #[derive(Clone)]
 pub(super) struct PageSession {
     pub(super) session: Hash,
-    /// Form token; `None` for a read-only session.
+    /// Form token of the session; `None` for a read-only session.
     pub(super) key: Option<String>,
-    /// Whether the server is paused, which each page shows.
+    /// Whether the server is paused. Each page shows this.
     pub(super) paused: bool,
 }
 
-/// Requires a session. Requests that change something also require permission to act and a form from our own pages.
+/// Requires a session. Requests that change something must also come from a form on our own pages, and the session must
+/// be allowed to make changes.
 pub(super) async fn require_session(
     State(pages): PagesState,
     Extension(name): Extension<PageHost>,
@@ -152,14 +153,14 @@ async fn find_session(
     Ok(None)
 }
 
-/// Returns the cookie's name, which includes the port. Browsers send a host's cookies to all its ports, and several
-/// servers may run there.
+/// Returns the name of the session cookie. The name includes the port, because browsers send a host's cookies to all
+/// its ports and several servers may run on one host.
 fn cookie_name(name: &PageHost) -> String {
     let port = name.origin.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
     format!("countersign_{}", port.unwrap_or("https"))
 }
 
-/// Checks that this session may send this form. Returns the request with its body intact.
+/// Checks that this session may send this form. Returns the request with its body still readable.
 async fn check_form(name: &PageHost, visit: &PageSession, request: Request) -> Result<Request, &'static str> {
     check_origin(name, request.headers())?;
     let key = visit.key.as_deref();
@@ -185,8 +186,8 @@ fn check_origin(name: &PageHost, headers: &HeaderMap) -> Result<(), &'static str
     if from.eq_ignore_ascii_case(&name.origin) { Ok(()) } else { Err(why) }
 }
 
-/// Returns the response to a request without a session. For a local name it says how to get a session; for the public
-/// name it is a plain 404.
+/// Returns the response to a request without a session. Under a local host name, the response explains how to get a
+/// session; under the public name, it is a plain 404.
 fn no_session_response(name: &PageHost, headers: &HeaderMap) -> Response {
     let mut answer = if name.public {
         (StatusCode::NOT_FOUND, "Not found.\n").into_response()
@@ -203,7 +204,7 @@ fn no_session_response(name: &PageHost, headers: &HeaderMap) -> Response {
     answer
 }
 
-/// Query of an entry link.
+/// Query parameters of the single-use link that opens a session.
 #[derive(Deserialize)]
 pub(super) struct EntryLink {
     link: String,
@@ -216,7 +217,7 @@ struct EntryPage<'a> {
     link: &'a str,
 }
 
-/// Shows the entry page without redeeming the link, since mail programs and browsers prefetch links.
+/// Shows the entry page without using up the single-use link, because mail programs and browsers prefetch links.
 pub(super) async fn show_entry(Query(EntryLink { link }): Query<EntryLink>) -> OperatorPageResult {
     render_page(&EntryPage { page: PageFrame::without_session("Sign in"), link: &link })
 }

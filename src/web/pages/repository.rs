@@ -1,4 +1,5 @@
-//! Page of one repository: its runs and their cost, recurring review findings, and the code shown to models.
+//! The page of one repository: its runs and their costs, recurring review findings, and the code excerpt most recently
+//! shown to models.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::{
 const SHOWN_RUNS: usize = 20;
 const SHOWN_DAYS: u64 = 30;
 
-/// Maximum findings read, as for a drafter.
+/// Maximum number of findings read from the store; a drafter's prompt uses the same limit.
 const FINDINGS: u32 = 1500;
 
 #[derive(Template)]
@@ -46,7 +47,7 @@ struct RepositoryPage {
     shown: Option<LatestContext>,
 }
 
-/// The latest context chosen for a model.
+/// The code context most recently chosen for a model.
 struct LatestContext {
     run: RunId,
     at: Timestamp,
@@ -99,7 +100,7 @@ pub(super) async fn page(
     })
 }
 
-/// Returns, for each workflow, the recurring findings that a drafter would get in its prompt.
+/// Returns the recurring findings that a drafter would get in its prompt, each with the name of its workflow.
 async fn lesson_texts(
     pages: &PagesContext,
     id: RepoId,
@@ -128,7 +129,8 @@ async fn latest_context(
     Ok(context.map(|context| LatestContext { run, at, report: context.report }))
 }
 
-/// Returns the default value instead of a read error if the page already shows a notice that the database is damaged.
+/// Replaces a read error by the default value if the database is known to be damaged. In that case the page already
+/// shows a notice about the damage.
 fn default_if_damaged<V: Default>(
     damaged: bool,
     read: Result<V, OperatorPageError>,

@@ -1,5 +1,5 @@
-//! Page of one run: its position in the workflow, rounds and findings, and a trace of everything it did, down to the
-//! tokens of each call.
+//! The page of one run: its position in the workflow, its rounds and findings, and a trace of all its actions, down to
+//! the tokens of each call.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ use crate::{
     web::control::RunListItem,
 };
 
-/// Maximum bytes of a text shown.
+/// Maximum number of bytes shown of a stored text.
 const TEXT_BYTES: usize = 2 << 20;
 
 #[derive(Template)]
@@ -69,12 +69,12 @@ struct VisitSection {
     items: Vec<VisitItem>,
 }
 
-/// A call, journal entry or ledger row of a visit.
+/// A model call, journal entry or ledger row that belongs to a visit.
 #[derive(Default)]
 struct VisitItem {
     title: String,
     facts: Vec<(&'static str, String)>,
-    /// Stored texts, each with a page of its own.
+    /// Stored texts of the item, each with a label and a hash. Each text has its own page.
     texts: Vec<(&'static str, Hash)>,
 }
 
@@ -199,7 +199,7 @@ async fn verify_chain(
     })
 }
 
-/// Returns links to the run's issue, branch, pull request and outcome on GitHub, as far as known.
+/// Returns links to the run's issue, branch, pull request and outcome on GitHub. Unknown links are omitted.
 fn github_links(
     pages: &PagesContext,
     listed: &RunListItem,
@@ -340,7 +340,7 @@ fn gate_item(gate: &GateHistory) -> VisitItem {
     }
 }
 
-/// Returns the time between `from` and `to`, or until `now` if `to` is `None`.
+/// Formats the time from `from` to `to`, or to `now` if `to` is `None`.
 fn duration_text(from: Timestamp, to: Option<Timestamp>, now: Timestamp) -> String {
     let seconds = to.unwrap_or(now).since(from).as_secs_f64();
     let text = match seconds {

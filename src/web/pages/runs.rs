@@ -1,4 +1,4 @@
-//! The list of runs: those that need a person first, then newest first.
+//! The list of runs. Runs that need a person come first, then the newest runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +20,10 @@ use crate::{
     types::{IssueNo, RepoId, RunId, Timestamp},
 };
 
-/// Runs per page.
+/// Number of runs per page.
 const RUNS_PER_PAGE: usize = 50;
 
-/// States that the list can be filtered by.
+/// Run states by which the list can be filtered.
 const FILTER_STATES: [RunStatus; 7] = [
     RunStatus::Asking,
     RunStatus::Ready,
@@ -37,7 +37,7 @@ const FILTER_STATES: [RunStatus; 7] = [
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RunsQuery {
-    /// Name or number of a repository.
+    /// Filter: name or number of a repository.
     repo: String,
     state: String,
     workflow: String,
@@ -58,7 +58,7 @@ struct RunsPage<'a> {
     next: Option<String>,
 }
 
-/// A run as a table row.
+/// A run as a row of the table.
 pub(super) struct RunTableRow {
     pub(super) id: RunId,
     pub(super) repository: String,
@@ -68,7 +68,7 @@ pub(super) struct RunTableRow {
     pub(super) status: &'static str,
     pub(super) why: String,
     pub(super) step: String,
-    /// CSS class of the status: good, waiting or failed.
+    /// CSS class of the run's status: good, waiting or failed.
     pub(super) class: &'static str,
     pub(super) at: Timestamp,
     pub(super) age: String,
@@ -128,7 +128,7 @@ pub(super) async fn page(
     render_page(&RunsPage { page, repo, state, workflow, states, workflows, notices, rows, next })
 }
 
-/// Finds a repository by its number or the name last seen.
+/// Finds a repository by its number, or by the name that it had when it was last seen.
 async fn find_repository(pages: &PagesContext, text: &str) -> Result<Option<RepoId>, OperatorPageError> {
     if let Ok(id) = text.parse() {
         return Ok(Some(id));
@@ -170,7 +170,7 @@ pub(super) async fn run_rows(
     Ok(rows)
 }
 
-/// Returns the CSS class of a status.
+/// Returns the CSS class for a run status.
 pub(super) fn status_class(status: &str) -> &'static str {
     match status {
         "asking" | "parked" | "paused" => "wait",
@@ -186,7 +186,7 @@ pub(super) async fn repository_name(pages: &PagesContext, repo: RepoId) -> Resul
     Ok(row.map_or_else(|| repo.to_string(), |row| row.name.to_string()))
 }
 
-/// Returns the names of several repositories.
+/// Returns the name of each of these repositories, or the number if the name is unknown.
 pub(super) async fn repository_names(
     pages: &PagesContext,
     repos: impl Iterator<Item = RepoId>,
@@ -198,7 +198,7 @@ pub(super) async fn repository_names(
     Ok(names)
 }
 
-/// Returns at most `most` characters of a text.
+/// Returns the first `most` characters of a text, with an ellipsis if the text was longer.
 pub(super) fn truncate(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", &text[..at]),

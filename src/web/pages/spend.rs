@@ -21,16 +21,16 @@ use crate::{
     types::Timestamp,
 };
 
-/// Days shown by default.
+/// Number of days shown by default.
 const DEFAULT_DAYS: u64 = 30;
 
-/// Maximum rows of a table.
+/// Maximum number of rows per table.
 const MAX_TABLE_ROWS: usize = 300;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SpendQuery {
-    /// First day, such as `2026-03-01`.
+    /// First day to show, such as `2026-03-01`.
     since: String,
 }
 
@@ -50,7 +50,7 @@ struct SpendTable {
     title: &'static str,
     heads: &'static [&'static str],
     rows: Vec<(Vec<String>, Spending)>,
-    /// Number of rows left out.
+    /// Number of rows left out because of the table's limit.
     more: usize,
 }
 
@@ -120,7 +120,7 @@ pub(super) async fn page(
     })
 }
 
-/// Returns the first day to show, and a notice if the requested day is invalid.
+/// Returns the first day to show. If the requested day is invalid, also returns a notice.
 fn first_day(text: &str, now: Timestamp) -> (Timestamp, Option<String>) {
     let usual = now.minus(std::time::Duration::from_secs((DEFAULT_DAYS - 1) * 24 * 3600)).day_start();
     match Timestamp::parse(&format!("{text}T00:00:00Z")) {

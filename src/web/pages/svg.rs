@@ -10,9 +10,9 @@ use crate::{
 
 const BOX: (usize, usize) = (184, 44);
 const GAP: (usize, usize) = (20, 34);
-/// Margin on both sides of the boxes, for edges that bypass rows.
+/// Width of the margin on each side of the boxes, in which edges pass rows that they skip.
 const LANE: usize = 56;
-/// Maximum characters of a title in a box.
+/// Maximum number of characters of a step title in its box.
 const TITLE: usize = 26;
 
 /// A workflow's graph, laid out for drawing.
@@ -23,16 +23,16 @@ pub(super) struct GraphDrawing {
     pub(super) arrows: Vec<StepArrow>,
 }
 
-/// A step and its position.
+/// A step and its position in the drawing.
 pub(super) struct StepBox {
     pub(super) x: usize,
     pub(super) y: usize,
     pub(super) step: StepInfo,
-    /// Title, truncated to fit the box.
+    /// Title of the step, truncated to fit the box.
     pub(super) title: String,
-    /// `now`, `done` or `ahead`.
+    /// CSS class for the progress of the run: `now`, `done` or `ahead`.
     pub(super) class: &'static str,
-    /// Ids of the steps that may follow.
+    /// Ids of the steps that may follow this step.
     pub(super) next: Vec<&'static str>,
 }
 
@@ -44,12 +44,12 @@ impl StepBox {
 
 pub(super) struct StepArrow {
     pub(super) path: String,
-    /// Whether it points to the same or an earlier row.
+    /// Whether the arrow points to the same row or an earlier one.
     pub(super) back: bool,
 }
 
-/// Lays out steps in rows. Each step is below all steps that lead to it, ignoring loops; edges that close a loop go
-/// back on the right.
+/// Lays out steps in rows. Apart from loops, each step is below all steps that lead to it. Edges that close a loop are
+/// drawn upwards on the right.
 pub(super) fn draw_graph(
     steps: &[StepInfo],
     edges: &[(&'static str, &'static str)],
@@ -120,7 +120,7 @@ fn draw_arrow(
     StepArrow { path, back: below <= above }
 }
 
-/// Returns the row of each step: the length of the longest loop-free path to it from the first step.
+/// Returns the row number of each step: the length of the longest loop-free path from the first step to that step.
 fn step_rows(steps: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut order = Vec::with_capacity(steps);
     let mut seen = vec![false; steps];
@@ -153,7 +153,7 @@ fn visit_step(step: usize, edges: &[(usize, usize)], seen: &mut [bool], order: &
 pub(super) struct SpendChart {
     pub(super) bars: Vec<SpendBar>,
     pub(super) width: usize,
-    /// Amount of the highest bar.
+    /// Amount that the highest bar stands for.
     pub(super) most: MicroUsd,
 }
 
@@ -161,7 +161,8 @@ pub(super) struct SpendBar {
     pub(super) x: usize,
     pub(super) day: String,
     pub(super) spent: Spending,
-    /// Height of the billed plus reserved amounts. The bar for the list price is stacked on top.
+    /// Height of the lower part of the bar: the billed plus the reserved amounts. The part for the list price is
+    /// stacked on top.
     pub(super) counted: usize,
     pub(super) notional: usize,
 }
@@ -169,7 +170,7 @@ pub(super) struct SpendBar {
 pub(super) const CHART_HEIGHT: usize = 120;
 const BAR: usize = 14;
 
-/// Draws the days from `since` to `now`, including days without spend, and at most the latest 366.
+/// Draws a bar for each day from `since` to `now`, including days without spend. At most the latest 366 days are drawn.
 pub(super) fn draw_chart(spent: &[(Timestamp, Spending)], since: Timestamp, now: Timestamp) -> SpendChart {
     let mut days = vec![];
     let mut day = now.day_start();

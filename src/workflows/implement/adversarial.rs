@@ -1,7 +1,7 @@
-//! Adversarial tests: the reviewer's model writes tests against the code, and the workflow runs them.
+//! Adversarial tests: the reviewer's model writes tests that try to break the code, and the workflow runs these tests.
 //!
-//! A test that fails becomes a finding. The drafter fixes the code or gives a reason, which the next review judges. A
-//! test that passes is added to the change's tests and locked.
+//! A test that fails becomes a finding. The drafter then fixes the code or gives a reason for not doing so, which the
+//! next review judges. A test that passes is added to the change's tests and locked.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,39 +32,41 @@ use crate::{
     types::Hash,
 };
 
-/// Background text kind for the failing tests.
+/// Kind of the background text that contains the failing adversarial tests.
 const FAILING_TESTS: &str = "adversarial-tests";
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct AdversarialResults {
-    /// Name of the model that wrote the tests, as its response gave it.
+    /// Name of the model that wrote the tests, as reported in the model's response.
     by: String,
-    /// Reason why there are no tests, as a sentence by us.
+    /// Reason why no adversarial tests were written, as a sentence composed by us.
     not_tried: Option<String>,
-    /// Version of the change that the tests were last run with.
+    /// Version of the change with which the tests last ran.
     #[serde(default)]
     of: Option<Hash>,
-    /// Tests that did not run yet.
+    /// Tests that have not run yet.
     new: Vec<AdversarialTestFile>,
-    /// Tests added to the change, by path and requirement.
+    /// Path and requirement of each test that was added to the change.
     joined: Vec<(String, String)>,
-    /// Tests that failed in their last run, each with its finding.
+    /// Tests that failed in their last run, each preceded by the id of its finding.
     failing: Vec<(String, AdversarialTestFile)>,
-    /// Failing tests that could not run with the newest version, by path and reason; their findings stay open.
+    /// Path of each failing test that could not run with the newest version, and the reason. The findings of these
+    /// tests stay open.
     #[serde(default)]
     unclear: Vec<(String, String)>,
-    /// Tests left out, by path and reason. `beyond` is the number of tests beyond the limit.
+    /// Path of each test that was left out, and the reason. `beyond` is the number of further tests dropped because of
+    /// the limit.
     left_out: Vec<(String, String)>,
     beyond: usize,
 }
 
 impl AdversarialResults {
-    /// Whether no test was tried.
+    /// Returns whether no adversarial tests were written.
     pub(super) fn is_untried(&self) -> bool {
         self.not_tried.is_some()
     }
 
-    /// Paths of the added test files that the reviewer's model wrote.
+    /// Returns the paths of the adversarial test files that were added to the change.
     pub(super) fn joined_paths(&self) -> impl Iterator<Item = &str> {
         self.joined.iter().map(|(path, _)| path.as_str())
     }
@@ -111,7 +113,7 @@ impl AdversarialResults {
     }
 }
 
-/// Has the reviewer's model write the tests, once per run.
+/// Makes the reviewer's model write adversarial tests, once per run.
 pub(super) async fn write_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -151,8 +153,8 @@ pub(super) async fn write_tests(
     Ok(StepResult::Pass)
 }
 
-/// Returns why a test cannot be added to the change, as the end of a sentence. The rules for all tests of a change
-/// apply.
+/// Returns the reason why a test cannot be added to the change, phrased as the end of a sentence. An adversarial test
+/// must follow the same rules as every test of a change.
 fn refusal_reason(
     test: &AdversarialTestFile,
     before: &str,
@@ -189,7 +191,7 @@ fn refusal_reason(
     wrong.or_else(hollow).map(|why| format!("is refused: {}", sanitize_line(&why)))
 }
 
-/// Runs the new and the failing tests with the current code.
+/// Runs the new and the failing adversarial tests with the current code.
 pub(super) async fn run_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -278,7 +280,7 @@ fn to_finding(test: &AdversarialTestFile, said: &str) -> RawFinding {
     }
 }
 
-/// Adds tests to the change and locks them.
+/// Adds adversarial tests to the change and locks them.
 async fn join_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,

@@ -35,22 +35,22 @@ use crate::{
 use super::{adversarial::AdversarialResults, replay::BaseReplay};
 use crate::workflows::issue;
 
-/// Kind of the artifact with the approved spec; `DESIGN` is that of the design.
+/// Artifact kind of the approved spec. `DESIGN` is the artifact kind of the design.
 pub(super) const SPEC: &str = "spec";
 const DESIGN: &str = "lld";
 
-/// Background text kind for the locked tests, shown to the drafter of the code.
+/// Kind of the background text that contains the locked tests. The drafter of the code sees this text.
 pub(super) const LOCKED_TESTS: &str = "locked-tests";
 pub(super) const LOCKED_HEADING: &str =
     "The tests, which are locked: they were seen to fail, and the code is to make them pass";
 
-/// Maximum uncovered lines listed for the model that writes tests.
+/// Maximum number of uncovered lines listed for the model that writes tests.
 const MOST_LINES_FOR_MODELS: usize = 40;
 
-/// Maximum uncovered lines listed for people.
+/// Maximum number of uncovered lines listed for people.
 const MOST_LINES_FOR_PEOPLE: usize = 5;
 
-/// The change document, with everything else that a step needs.
+/// The change document, together with everything else that a step needs.
 #[derive(Default)]
 pub(super) struct ChangeDocument {
     /// The approved spec; empty until it is loaded.
@@ -60,7 +60,8 @@ pub(super) struct ChangeDocument {
     locked: Option<String>,
     /// Contents, at the base commit, of the files that the spec lists.
     pub(super) files: BTreeMap<String, String>,
-    /// Test run before the change. The next fields are the other test runs and proofs that make up the evidence.
+    /// Test run on the base commit, before the change. The next fields are the other test runs and proofs that make up
+    /// the evidence.
     pub(super) before: Option<RecordedTestRun>,
     pub(super) red: Option<RedProof>,
     pub(super) green: Option<GreenProof>,
@@ -73,11 +74,11 @@ pub(super) struct ChangeDocument {
     document: Option<Hash>,
     commit: String,
     issue: Option<IssueNo>,
-    /// Files that this run or an earlier run of the issue pushed.
+    /// Files that were pushed by this run or by an earlier run of the issue.
     pushed: BTreeSet<String>,
-    /// Whether this change fixes CI failures of the pushed files.
+    /// Whether the current draft fixes CI failures of files that were already pushed.
     mends: bool,
-    /// Exceptions that people granted.
+    /// Exceptions that people have granted.
     leaves: Vec<Exception>,
     /// Files allowed in addition to those that the spec lists.
     besides: Vec<String>,
@@ -88,7 +89,7 @@ impl ChangeDocument {
         Self::load_with_files(s, cx, &[]).await
     }
 
-    /// Loads the change as if these files were allowed as well.
+    /// Loads the change as if the files `paths` were allowed in addition.
     pub(super) async fn load_with_files(
         s: &ImplementRunState,
         cx: &StepContext,
@@ -143,22 +144,23 @@ impl ChangeDocument {
         })
     }
 
-    /// The section being drafted.
+    /// Returns the section that is being drafted: code once the tests are locked, tests before that.
     fn current_part(&self) -> ChangeSection {
         if self.locked.is_some() { ChangeSection::Code } else { ChangeSection::Tests }
     }
 
-    /// Returns the files that replace those of the base commit when the tests of the version `text` run.
+    /// Returns the files to overlay on the base commit before running the tests of the document version `text`.
     pub(super) fn overlay(&self, text: &str) -> Result<FileOverlay, Vec<DocumentMistake>> {
         change::apply(&change::parse(text), &self.files).map(change::overlay_files)
     }
 
-    /// Like [`overlay`](Self::overlay), for a version that was tested before, so that an error is our bug.
+    /// Returns the [`overlay`](Self::overlay) of a version that was tested before. An error can only be a bug of ours,
+    /// because the earlier overlay succeeded.
     pub(super) fn tried_overlay(&self, text: &str) -> Result<FileOverlay, StepError> {
         self.overlay(text).map_err(tried_change_error)
     }
 
-    /// Whether the tests in the version `text` are byte for byte the locked ones.
+    /// Returns whether the tests section of the version `text` is byte for byte the locked one.
     pub(super) fn has_locked_tests(&self, text: &str) -> bool {
         change::tests_section(text) == self.locked.as_deref().and_then(change::tests_section)
     }
@@ -167,8 +169,8 @@ impl ChangeDocument {
         spec::parse(&self.spec)
     }
 
-    /// Returns the files and tests that the change may contain now: those from the spec, from exceptions, and the added
-    /// adversarial tests.
+    /// Returns the files and tests that the change may contain at this stage. They come from the spec, from granted
+    /// exceptions and from the added adversarial tests.
     pub(super) fn allowed(&self) -> ChangeScope {
         let allowed =
             ChangeScope::from_spec(&self.spec(), self.current_part()).with_files(&self.besides, &self.files);
@@ -178,13 +180,14 @@ impl ChangeDocument {
         }
     }
 
-    /// Returns how the repository's runner addresses a test.
+    /// Returns the form in which the repository's test runner identifies a test.
     pub(super) fn test_row(&self, file: &str, name: &str) -> red_green::ExpectedTest {
         self.before.clone().unwrap_or_default().expected_test(file, name)
     }
 
-    /// Whether another test's id ends with this name and the runner distinguishes tests by name only. `new` are tests
-    /// in addition to those of the spec.
+    /// Returns whether the runner could confuse this test with another one. This requires that the runner identifies
+    /// tests by name only and that one test's id ends with the other test's name. `new` are tests in addition to those
+    /// of the spec.
     pub(super) fn is_name_taken(&self, name: &str, new: &[AdversarialTestFile]) -> bool {
         let row = |name: &str| self.test_row("", name);
         let of_runs = |name: &str| self.known_tests().iter().any(|id| row(name).matches_id(id));
@@ -196,13 +199,13 @@ impl ChangeDocument {
                 || others.any(|other| row(name).matches_id(other) || row(other).matches_id(name)))
     }
 
-    /// Ids of the tests that ran so far.
+    /// Returns the ids of all tests that have run so far.
     pub(super) fn known_tests(&self) -> Vec<String> {
         let before = self.before.iter().flat_map(|ran| ran.found.tests.iter().map(|test| &test.id));
         before.chain(self.green.iter().flat_map(|green| &green.locked)).cloned().collect()
     }
 
-    /// Returns why a file cannot prove anything through the test with this name, for example because that test asserts
+    /// Returns the reason why the test with this name in this file proves nothing, for example because it asserts
     /// nothing. Returns `None` if no reason is found or the language is not supported.
     pub(super) fn vacuous_reason(&self, path: &str, text: &str, name: &str) -> Option<String> {
         let tests = codebase::audit_tests(Language::from_path(path), text)?;
@@ -211,7 +214,8 @@ impl ChangeDocument {
         hollow.or_else(|| (!tests.contains_name(name)).then(|| "it has no test of its name".to_owned()))
     }
 
-    /// Returns stubs of the declarations in design and spec, as far as they compile before the code is written.
+    /// Returns stubs for the declarations in the design and the spec, so that the tests compile before the code is
+    /// written. Declarations that cannot be turned into stubs are left out.
     pub(super) fn stubs(&self) -> FileOverlay {
         let spec = self.spec();
         let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
@@ -223,7 +227,8 @@ impl ChangeDocument {
         ))
     }
 
-    /// Checks that the spec still fits the code. Otherwise no change could be right, so we call no model.
+    /// Checks that the approved spec still fits the code. If it does not, no draft could be right, so the run fails
+    /// before a model is called.
     pub(super) fn require_spec_fits(&self, issue: IssueNo, tree: &TreeIndex) -> Result<(), StepError> {
         let mistakes = spec::check(&self.spec, issue, tree);
         if let Some(mistake) = mistakes.iter().find(|m| m.is_error() && m.rule.starts_with("files.")) {
@@ -238,12 +243,13 @@ impl ChangeDocument {
         }
     }
 
-    /// Checks that the runner can address each test of the spec. Otherwise we could not see whether that test fails.
+    /// Checks that the runner can run each test of the spec by name. Otherwise we could not see whether that test
+    /// fails.
     pub(super) fn require_addressable_tests(&self, ran: &RecordedTestRun) -> Result<(), StepError> {
         ran.unreachable_test(&self.spec()).map_or(Ok(()), |why| Err(unbuildable_spec_error(&why)))
     }
 
-    /// Returns new tests without assertions, and tests of the spec that exist only in comments.
+    /// Returns mistakes for new tests without assertions, and for tests of the spec that exist only in comments.
     fn find_vacuous_tests(&self, text: &str, allowed: &ChangeScope) -> Vec<DocumentMistake> {
         let (change, mut wrong) = (change::parse(text), Vec::new());
         let files = change::apply(&change, &self.files).unwrap_or_default();
@@ -273,7 +279,8 @@ impl ChangeDocument {
         unfetched_note(self.files_to_change().iter().map(String::as_str))
     }
 
-    /// Adds a note on unfetched dependencies to an error, because missing dependencies may explain the error.
+    /// Adds a note on dependencies that could not be fetched to a user error, because missing dependencies may explain
+    /// the error.
     pub(super) fn with_unfetched_note(&self, why: StepError) -> StepError {
         match (why, self.unfetched_note()) {
             (StepError::User(why), Some(note)) => StepError::User(format!("{why} {note}.")),
@@ -281,7 +288,7 @@ impl ChangeDocument {
         }
     }
 
-    /// Collects the evidence of all runs.
+    /// Collects the evidence from all test runs, proofs and checks of the change.
     fn evidence(&self) -> TestEvidence {
         let mut evidence = TestEvidence::default();
         self.red.iter().for_each(|red| red.add_evidence(&mut evidence));
@@ -310,7 +317,8 @@ impl ChangeDocument {
         evidence
     }
 
-    /// Returns the evidence plus the parts of the change that people must handle themselves.
+    /// Returns the evidence, with additional notes about parts of the change that people must review or handle
+    /// themselves.
     fn evidence_for_people(&self, text: &str) -> TestEvidence {
         let mut evidence = self.evidence();
         let shown = |path: &str| format!("`{}`", sanitize_line(path).replace('`', "'"));
@@ -328,7 +336,8 @@ impl ChangeDocument {
         evidence
     }
 
-    /// Returns pushed files that the version `text` does not change; the push restores them to the base commit.
+    /// Returns the pushed files that the version `text` no longer changes. The next push restores these files to their
+    /// content at the base commit.
     fn restored_paths(&self, text: &str) -> impl Iterator<Item = &String> {
         let paths = change::file_paths(text);
         self.pushed.iter().filter(move |path| !paths.contains(path))
@@ -360,12 +369,12 @@ fn unbuildable_spec_error(why: &str) -> StepError {
     ))
 }
 
-/// The files that an approved spec changes.
+/// Returns the paths of the files that an approved spec changes.
 fn spec_files(spec: &str) -> Vec<String> {
     ChangeScope::from_spec(&spec::parse(spec), ChangeSection::Code).files.into_keys().collect()
 }
 
-/// The files that people allowed by exceptions.
+/// Returns the paths of the files that people allowed by exceptions.
 fn excepted_files(leaves: &[Exception]) -> Vec<String> {
     leaves.iter().flat_map(|leave| leave.wish.paths()).cloned().collect()
 }

@@ -1,5 +1,5 @@
-//! Exceptions for `implement`: files that the spec does not list, and tests that replace the locked ones. The drafter
-//! may write both. If no version passes without them, people are asked.
+//! Exceptions for `implement`: files that the spec does not list, and tests that replace the locked ones. A draft may
+//! contain both. If no version passes without them, people are asked to grant the exception.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,8 @@ use crate::{
     types::Hash,
 };
 
-/// A pending replacement of the locked tests: the old lock, the code that needs the new tests, and why no code passed
-/// the old ones.
+/// A pending replacement of the locked tests. Holds the version with the old locked tests, the code that needs the new
+/// tests, and the reason why no code passed the old tests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct TestUnlock {
     locked: Hash,
@@ -22,8 +22,8 @@ pub(super) struct TestUnlock {
     why: String,
 }
 
-/// Stores the tests with which this draft replaces locked ones, if any. Adversarial tests are left out, because they
-/// are written again after a new lock.
+/// Stores the tests with which this draft replaces locked tests, if any. Adversarial tests are left out, because the
+/// reviewer's model writes them again after the new tests are locked.
 pub(super) async fn find_other_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -39,8 +39,8 @@ pub(super) async fn find_other_tests(
     Ok(())
 }
 
-/// Fixes and checks the draft. If the last allowed draft has no mistake except files beyond the spec, requests an
-/// exception for these files.
+/// Fixes and checks the draft. If no further draft is allowed and the draft's only mistake is changing files beyond the
+/// spec, requests an exception for these files.
 pub(super) async fn check_draft(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -64,8 +64,8 @@ pub(super) async fn check_draft(
     stage::request_exception(&mut s.stage, v, ExceptionRequest::Scope(paths)).await
 }
 
-/// Handles the failure of the last allowed draft with the locked tests. If its drafter wrote replacement tests, the
-/// workflow proves them next.
+/// Handles the case that the last allowed draft still fails the locked tests. If the draft contains replacement tests,
+/// the workflow proves these tests next. Otherwise the failure is returned.
 pub(super) fn unlock_tests(
     s: &mut ImplementRunState,
     came: Result<StepResult, StepError>,
@@ -85,8 +85,8 @@ pub(super) fn unlock_tests(
     Ok(StepResult::NeedsException)
 }
 
-/// Turns a redraft of replacement tests into an error, because they are never drafted again. Returns any other result
-/// of a test step unchanged.
+/// Turns a request to redraft replacement tests into an error, because replacement tests are never drafted again. Any
+/// other result of a test step is returned unchanged.
 pub(super) fn settle_proof(
     s: &ImplementRunState,
     came: Result<StepResult, StepError>,
@@ -114,7 +114,8 @@ pub(super) async fn request_other_tests(
     stage::request_exception(&mut s.stage, v, ExceptionRequest::Tests { diff }).await
 }
 
-/// Runs the exception gate. A granted exception applies from now on; otherwise the old lock is restored.
+/// Runs the gate at which people decide on an exception. A granted exception applies from then on; otherwise the old
+/// locked tests are restored.
 pub(super) async fn run_exception_gate(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,

@@ -1,9 +1,10 @@
 //! `implement`: from an approved spec to a pull request with tests and code.
 //!
-//! The tests come first. They must fail in the sandbox without the code; then they are locked. The code comes next, and
-//! is drafted until the tests pass. Tests and code are one document, the change. It is reviewed and approved as a whole
-//! and pushed only then, so nothing executable leaves the server before a person has seen it. CI results and people's
-//! comments send the change back to the drafter until it is merged. [`ImplementWorkflow::GRAPH`] lists all transitions.
+//! The tests come first. They must fail in the sandbox without the code; then they are locked. The code comes next and
+//! is redrafted until the tests pass. Tests and code form one document, the change. The change is reviewed and approved
+//! as a whole and pushed only after that, so nothing executable leaves the server before a person has seen it. Until
+//! the pull request is merged, CI results and people's comments send the change back to the drafter.
+//! [`ImplementWorkflow::GRAPH`] lists all transitions.
 
 mod adversarial;
 mod change_document;
@@ -44,7 +45,7 @@ use crate::{
     types::{Hash, Role},
 };
 
-/// The workflow.
+/// The `implement` workflow.
 pub struct ImplementWorkflow;
 
 /// Names and defaults of the workflow's settings.
@@ -54,7 +55,7 @@ pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     ..WorkflowDefaults::for_document(ImplementWorkflow::NAME, "docs/reports/IMPLEMENT-{issue}.md")
 };
 
-/// The steps.
+/// The steps of `implement`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ImplementStep {
     Load,
@@ -108,52 +109,54 @@ impl WorkflowStep for ImplementStep {
     }
 }
 
-/// State between steps.
+/// State of an `implement` run between two steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ImplementRunState {
     stage: StageState,
-    /// Version of the change whose tests were seen to fail; its tests cannot change any more.
+    /// Version of the change whose tests were seen to fail. The tests of that version are locked: they cannot change
+    /// any more.
     locked: Option<Hash>,
-    /// Version with the tests by which the code's drafter replaced the locked ones.
+    /// Version with the tests by which the drafter of the code replaced the locked tests.
     #[serde(default)]
     others: Option<Hash>,
-    /// Set while replacement tests are being proven.
+    /// The pending replacement of the locked tests. Set only while the replacement tests are being proven.
     #[serde(default)]
     unlocked: Option<TestUnlock>,
-    /// Test run on the base commit, before any change. All runs use that commit.
+    /// Test run on the base commit, before any change. All test runs of the workflow use that commit.
     before: Option<Hash>,
-    /// Red proofs, each after the version of the change that it is about.
+    /// Red proofs: pairs of a version of the change and the proof that its tests fail without the code.
     reds: Vec<(Hash, Hash)>,
-    /// Number of reviews that sent the tests back.
+    /// Number of reviews that have sent the tests back.
     objections: u32,
-    /// Green proofs, each after the version that it is about. An earlier version may become the current one again.
+    /// Green proofs: pairs of a version and the proof that its tests pass. All proofs are kept, because an earlier
+    /// version may become the current one again.
     greens: Vec<(Hash, Hash)>,
-    /// Version that passed its tests, and its coverage.
+    /// Version that passed its tests, and the coverage measured for that version.
     #[serde(default)]
     covered: Option<(Hash, Hash)>,
-    /// Result of the repository's own checks. `complaints` has the complaints by version and check; `told` is how often
-    /// the drafter was told.
+    /// Results of the repository's own checks on the base commit. `complaints` records, by version and check, whether
+    /// the check complained. `told` counts how often complaints sent a draft back.
     #[serde(default)]
     lines: Option<Hash>,
     #[serde(default)]
     complaints: Vec<(Hash, RepositoryCheckKind, bool)>,
     #[serde(default)]
     told: u32,
-    /// Adversarial tests; `attacked` is the version they were last run with.
+    /// Adversarial tests and their results. `attacked` is the version with which the adversarial tests last ran.
     #[serde(default)]
     adversary: Option<Hash>,
     #[serde(default)]
     attacked: Option<Hash>,
-    /// Version with the adversarial tests added last, and its green proof.
+    /// Version that includes the most recently added adversarial tests, and the green proof of that version.
     #[serde(default)]
     joined: Option<(Hash, Hash)>,
-    /// Version that the mutation check is about, and the check's result.
+    /// Version on which the mutation check ran, and the result of the check.
     bite: Option<(Hash, Hash)>,
-    /// Version that was tested on a newer base commit, and the result.
+    /// Version that was tested on a newer base commit, and the result of that test.
     #[serde(default)]
     replayed: Option<(Hash, Hash)>,
-    /// Files pushed by this and earlier runs of the issue. If a later version does not change one of them, the push
-    /// restores that file.
+    /// Files pushed by this run and by earlier runs of the issue. If a later version does not change one of these
+    /// files, the push restores that file.
     #[serde(default)]
     pushed: BTreeSet<String>,
 }
@@ -416,7 +419,8 @@ impl Workflow<StepServices> for ImplementWorkflow {
     }
 }
 
-/// Maps a step's result to the next step. Once the tests are locked, drafts and reviews are about the code.
+/// Maps the result of a step to the next step. Once the tests are locked, the steps for drafts and reviews concern the
+/// code instead of the tests.
 fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Option<ImplementStep> {
     let (draft, review) = match s.locked {
         Some(_) => (ImplementStep::Code, ImplementStep::Review),
@@ -464,7 +468,7 @@ fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Opt
     })
 }
 
-/// Runs the existing tests before any paid call, because nothing can be proven if they cannot run.
+/// Runs the existing tests before any paid call, because nothing can be proven if these tests cannot run.
 async fn run_base_tests(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,
@@ -541,10 +545,10 @@ async fn prove_red(
     }
 }
 
-/// Maximum reviews that send the tests back. People then see the objections that remain.
+/// Maximum number of reviews that may send the tests back. After that, the remaining objections are shown to people.
 const MOST_OBJECTIONS: u32 = 2;
 
-/// Has the tests reviewed, locks them unchanged, and continues with the code.
+/// Has the tests reviewed. Then locks the tests as they are and continues with the code.
 async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let exit = stage::review_draft(&mut s.stage, v).await?;
     if let Some(unlocked) = s.unlocked.clone() {
@@ -567,7 +571,7 @@ async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<St
     Ok(StepResult::Pass)
 }
 
-/// Locks the tests and starts the rounds of the code.
+/// Locks the current tests and starts the rounds in which the code is drafted.
 fn lock_tests(s: &mut ImplementRunState) -> Result<(), StepError> {
     let document = *require_state(&s.stage.document())?;
     s.locked = Some(document);
@@ -577,7 +581,7 @@ fn lock_tests(s: &mut ImplementRunState) -> Result<(), StepError> {
     s.stage.reset_rounds()
 }
 
-/// Runs all tests with the code.
+/// Runs all tests with the code, which must make them pass.
 async fn prove_green(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,

@@ -1,5 +1,6 @@
-//! The mutation check. Measures which changed lines the tests run, if the runner supports it. Then reverts each part of
-//! the code and checks that a test fails. The result is reported and blocks nothing.
+//! The mutation check. If the runner supports coverage, it first measures which changed lines the tests execute. Then
+//! it reverts one part of the code at a time and checks that a test fails. The result is only reported and never blocks
+//! the change.
 
 use super::{
     ImplementRunState,
@@ -16,7 +17,7 @@ use crate::{
     stage::{self, StageDocument as _, StepResult, StepVisit},
 };
 
-/// Reverts each part of the code and runs all tests without it.
+/// Reverts each part of the code in turn and runs the tests without that part.
 pub(super) async fn run_mutation_check(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,

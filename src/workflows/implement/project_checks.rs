@@ -13,14 +13,14 @@ use crate::{
     stage::{self, StageDocument as _, StepResult, StepVisit},
 };
 
-/// Whether formatter and linter complaints may send the draft back. The drafter of the tests is told once, and the
-/// drafter of the code once. Later complaints block nothing, because they may be about locked tests and because drafts
-/// are meant to fix failures.
+/// Returns whether complaints of the formatter or linter may send the draft back. They may do so once for the tests and
+/// once for the code. Later complaints block nothing: they may concern locked tests, and the limited number of drafts
+/// is needed for failing tests.
 pub(super) fn may_report_complaints(s: &ImplementRunState) -> bool {
     s.told == 0 && s.stage.may_draft()
 }
 
-/// Runs the checks for this step with the change, unless they have run already.
+/// Runs this step's checks on the change, unless these checks have already run on the current version.
 pub(super) async fn run_checks(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,

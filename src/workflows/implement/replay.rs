@@ -1,6 +1,6 @@
-//! The replay. If the default branch has new commits that do not touch the change's files, the tests run once more on
-//! the newest commit with the change applied. Nothing is drafted again, and the push is unchanged. The branch may get
-//! further commits before the push or the merge.
+//! The replay: a last test run on a newer base. If the default branch has new commits that do not touch the change's
+//! files, the tests run once more on the newest commit with the change applied. Nothing is drafted again, and the
+//! pushed change stays the same. The branch may still get further commits before the push or the merge.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,9 +28,9 @@ pub(super) struct BaseReplay {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum ReplayOutcome {
-    /// Number of the change's tests and of other tests that passed.
+    /// All tests passed. Holds the number of the change's own tests and the number of other tests.
     Passed(usize, usize),
-    /// No tests can run on that commit, with or without the change.
+    /// No tests can run on that commit, with or without the change. Holds the reason.
     Untried(String),
     Failed(Vec<String>),
 }
@@ -67,12 +67,13 @@ impl BaseReplay {
     }
 }
 
-/// Runs the tests on the newest commit of the default branch. Returns `None` if the branch has no newer commit, or if
-/// newer commits change files that the change also changes; the gate shows that conflict to people. Returns `Err` with
-/// a step result while tests run, or if they fail after an earlier push.
+/// Runs the tests on the newest commit of the default branch, with the change applied. Returns `None` if this is not
+/// needed or not possible: the branch has no commit that is newer and untested, or newer commits change files that the
+/// change also changes. The gate shows the latter conflict to people. Returns `Err` with a step result while the tests
+/// run, or if they fail after an earlier push.
 ///
 /// # Errors
-/// `User` if tests fail there and nothing was pushed yet.
+/// `User` if the tests fail on the newest commit and nothing was pushed yet.
 pub(super) async fn replay_on_new_base(
     s: &mut ImplementRunState,
     v: &StepVisit<'_>,

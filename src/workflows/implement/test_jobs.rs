@@ -1,4 +1,4 @@
-//! Test runs as background jobs of a step.
+//! Test runs as background jobs, for which a step waits.
 
 use std::future::Future;
 
@@ -18,10 +18,10 @@ use crate::{
     stage::StepResult,
 };
 
-/// Runs `work` on the base commit as a job. Returns `None` while the job runs, so that the step waits.
+/// Runs `work` on the base commit as a background job. Returns `None` while the job runs; the step then waits.
 ///
 /// # Errors
-/// Those of `work`; `User` if no tests can run here.
+/// The errors of `work`; `User` if no tests can run in this repository.
 pub(super) async fn run_test_job<V, W, Fut>(
     cx: &StepContext,
     base: &BaseCommit,
@@ -50,7 +50,8 @@ where
     .await
 }
 
-/// Returns the repository's check commands: those of its toolchain and its own end-to-end command.
+/// Returns the commands for the repository's checks: the formatter and linter of its toolchain, and its own end-to-end
+/// command.
 pub(super) fn check_lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, String)> {
     let profile = ToolchainProfile::detect(trial.snapshot.entries().iter().map(|entry| entry.path.as_str()));
     let of_kind = |(which, tool)| Some((which, profile.command_line(tool)?.to_owned()));
@@ -62,7 +63,7 @@ pub(super) fn check_lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, S
     kinds.chain(own).collect()
 }
 
-/// Makes the step check again later whether the tests have ended.
+/// Returns a step result that makes the step wait and then check again whether the tests have ended.
 pub(super) fn wait_for_tests(cx: &StepContext) -> StepResult {
     StepResult::Wait {
         until: cx.clock().now().plus(limits::JOB_POLL_INTERVAL),

@@ -1,9 +1,9 @@
-//! `issue`: turns a rough idea into an issue that can be implemented. A second model family reviews it and a person
-//! accepts it.
+//! `issue`: turns a rough idea into an issue that can be implemented. A model of a second family reviews the issue, and
+//! a person accepts it.
 //!
-//! [`IssueWorkflow::GRAPH`] lists all transitions. The steps' bodies are in [`stage`], the issue format in
-//! [`documents::issue`](crate::documents::issue), the checks before the first paid call in `preflight`. If the settings
-//! turn the review off, the gate comes after the draft, and a person's approval is enough to file the unreviewed issue.
+//! [`IssueWorkflow::GRAPH`] lists all transitions. The bodies of the steps are in [`stage`], the issue format is in
+//! [`documents::issue`](crate::documents::issue), and the checks before the first paid call are in `preflight`. If the
+//! settings turn the review off, a person's approval of the draft is enough to file the issue unreviewed.
 
 mod preflight;
 
@@ -28,7 +28,7 @@ use crate::{
     types::{APPROVAL_OPTIONS, IN_PLACE, IssueNo, Role},
 };
 
-/// The workflow.
+/// The `issue` workflow.
 pub struct IssueWorkflow;
 
 /// Names of the workflow's settings, and the file name of its drafts.
@@ -37,7 +37,7 @@ pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     ..WorkflowDefaults::for_document(IssueWorkflow::NAME, "issue-{issue}.md")
 };
 
-/// Artifacts that later stages take from an `issue` run.
+/// Artifacts of an `issue` run that later stages use as input.
 pub(super) const ISSUE_INPUTS: &[StageInput] = &[
     StageInput {
         kind: "brief",
@@ -52,7 +52,7 @@ pub(super) const ISSUE_INPUTS: &[StageInput] = &[
     },
 ];
 
-/// The steps.
+/// The steps of `issue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum IssueStep {
     Load,
@@ -163,7 +163,8 @@ impl Workflow<StepServices> for IssueWorkflow {
     }
 }
 
-/// Calls the model for a draft, then repairs and checks the draft's format. A mistake sends the draft back at once.
+/// Calls the model for a draft, then repairs and checks the draft's format. A format mistake sends the draft back at
+/// once.
 async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     match stage::write_draft(s, v).await? {
         StepResult::Pass => {
@@ -174,7 +175,7 @@ async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult
     }
 }
 
-/// Maps a step's result to the next step. Unless `reviewed`, an issue is filed right after its gate.
+/// Maps the result of a step to the next step. If `reviewed` is false, an issue is filed right after the draft gate.
 fn next_step(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueStep> {
     let asks = if reviewed { IssueStep::VerdictGate } else { IssueStep::DraftGate };
     Some(match (at, exit) {
@@ -195,13 +196,13 @@ fn next_step(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueSt
     })
 }
 
-/// Whether the settings require a review.
+/// Returns whether the settings require a review of issues.
 fn has_review(policy: &Policy) -> bool {
     policy.filing.as_ref().is_none_or(|filing| filing.review)
 }
 
 struct IssueDocument {
-    /// Labels that the settings allow.
+    /// Labels that the settings allow for filed issues.
     labels: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! N1, preflight: checks before the first draft. The rubric comes first and is free. Then a small model reads the issue
-//! and the code. A few gaps that only a person can fill become questions.
+//! N1, preflight: checks before the first draft. First the issue is checked against the rubric, which costs nothing.
+//! Then a small model reads the issue and the code. A few gaps that only a person can fill become questions.
 
 use crate::{
     documents::{
@@ -51,7 +51,8 @@ pub(super) async fn run_preflight(s: &mut StageState, v: &StepVisit<'_>) -> Resu
     Ok(StepResult::Unclear)
 }
 
-/// Collects the questions for people. The model's questions come first, because the rubric asks the same of each issue.
+/// Collects the questions for people. The model's questions come first, because they are specific to the issue, while
+/// the rubric asks the same for every issue.
 fn collect_questions(gaps: Vec<RubricGap>, open: Vec<OpenQuestion>) -> Vec<IssueQuestion> {
     let open = open.into_iter().map(|OpenQuestion { quote, question, default }| {
         let text = format!("“{quote}”: {question}");
@@ -61,8 +62,8 @@ fn collect_questions(gaps: Vec<RubricGap>, open: Vec<OpenQuestion>) -> Vec<Issue
     open.chain(gaps.into_iter().filter_map(gap)).take(MOST_QUESTIONS).collect()
 }
 
-/// Notes labels from the settings that the repository lacks. We create no labels, because their names are the
-/// repository's choice.
+/// Adds a note that lists labels that the settings name but the repository lacks. We do not create the labels, because
+/// naming labels is up to the repository.
 async fn report_missing_labels(s: &mut StageState, cx: &StepContext) -> Result<(), StepError> {
     let wanted = s.policy()?.filing.as_ref().map(|filing| filing.labels.clone()).unwrap_or_default();
     let lacking = cx

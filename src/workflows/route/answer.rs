@@ -1,4 +1,4 @@
-//! Answers a question about the code in one comment, or says why it is not answered.
+//! Answers a question about the code in one comment, or posts the reason why the question is not answered.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     types::Timestamp,
 };
 
-/// Maximum bytes of a file in which we look up places. Models are not shown larger files.
+/// Maximum size, in bytes, of a file in which we look up code locations. Models are not shown larger files.
 const FILE_BYTES: u64 = 1 << 20;
 
 /// Minimum time between two answered questions of one person.
@@ -46,8 +46,9 @@ pub(super) async fn answer_question(
     }))
 }
 
-/// Returns whether the last of these questions, ordered by read time, is answered. An answered question blocks those of
-/// the next hour, so of two concurrent questions only one is answered.
+/// Returns whether the last of these questions is to be answered. The times are in the order in which the questions
+/// were read. An answered question blocks all questions of the following hour, so of two concurrent questions only one
+/// is answered.
 fn is_due_for_answer(read_at: &[Timestamp]) -> bool {
     let mut last: Option<Timestamp> = None;
     let mut answered = true;
@@ -58,7 +59,7 @@ fn is_due_for_answer(read_at: &[Timestamp]) -> bool {
     answered
 }
 
-/// Builds the answer. Places in the code become links if they exist at the commit.
+/// Builds the answer. Code locations in the answer become links if they exist at the commit.
 async fn answer_card(cx: &StepContext, base: &BaseCommit, said: CodeAnswer) -> Result<AnswerCard, StepError> {
     let desk = cx.tools();
     let (snapshot, name) = (desk.snapshot(cx, base).await?, desk.repository(cx).await?.name().clone());

@@ -1,8 +1,9 @@
 //! `route`: finds the workflow that a free-text request asks for.
 //!
-//! This is a run like any other: its calls are recorded and capped, a crash pays for nothing twice, and the inbox does
-//! not wait for a model. It makes no document. Its last step either starts a run of another workflow, with the
-//! permissions of the person who asked, or tells people what they can write.
+//! A routing run is a run like any other. Its calls are recorded and count towards the budgets, no call is paid twice
+//! after a crash, and the inbox does not wait for a model. The run creates no document. Its last step starts a run of
+//! another workflow with the permissions of the requester, answers a question, or tells people which commands they can
+//! write.
 
 mod answer;
 mod read;
@@ -29,23 +30,24 @@ use crate::{
     types::{Hash, Role, RunId},
 };
 
-/// The workflow.
+/// The `route` workflow.
 pub struct RouteWorkflow;
 
 /// Names of the workflow's settings.
 pub(super) const TABLE: WorkflowDefaults =
     WorkflowDefaults { routes: true, ..WorkflowDefaults::for_document(RouteWorkflow::NAME, "") };
 
-/// Time for which a decision is reused for the same words.
+/// Time for which a decision is reused for a request with the same words. A request that offered a choice also stays
+/// open for this time.
 const DECISION_LIFETIME: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
-/// Cost of one call in micro-dollars that alerts the operator. `MEAN_ALERT_MICROUSD` applies to the mean of the last
-/// [`MEAN_SAMPLE`] requests.
+/// Cost of a single call, in micro-dollars, above which the operator is alerted. `MEAN_ALERT_MICROUSD` is the limit for
+/// the mean cost of the last [`MEAN_SAMPLE`] requests.
 pub const CALL_ALERT_MICROUSD: u64 = 10_000;
 pub const MEAN_ALERT_MICROUSD: u64 = 5_000;
 pub const MEAN_SAMPLE: u32 = 100;
 
-/// The steps.
+/// The steps of `route`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RouteStep {
     Read,
@@ -66,23 +68,23 @@ impl WorkflowStep for RouteStep {
     }
 }
 
-/// State between steps.
+/// State of a `route` run between two steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RouteRunState {
     policy: Option<Policy>,
     title: String,
     labels: Vec<String>,
-    /// Stored text of the issue's body; `request` is the visible part of the request.
+    /// Hash of the stored body of the issue. `request` is the hash of the request's visible text.
     body: Option<Hash>,
     request: Option<Hash>,
-    /// The issue that a question is about; `base` is the commit.
+    /// The issue on which a question was asked. `base` is the commit whose code is used for the answer.
     #[serde(default)]
     issue: Option<IssueSnapshot>,
     #[serde(default)]
     base: Option<BaseCommit>,
-    /// Stored skills as JSON, kept outside the state because they are long.
+    /// Hash of the stored skills as JSON. The skills are kept outside the state because they are long.
     catalog: Option<Hash>,
-    /// The loaded skills while a step runs.
+    /// The skills, loaded only while a step runs.
     #[serde(skip)]
     skills: Vec<Skill>,
     faults: Vec<SkillFault>,
@@ -156,13 +158,13 @@ impl Workflow<StepServices> for RouteWorkflow {
     }
 }
 
-/// Returns the other workflows with their commands.
+/// Returns the name and first command of every other workflow.
 fn other_workflows() -> impl Iterator<Item = (&'static str, &'static CommandSpec)> {
     let others = super::ALL.iter().filter(|workflow| workflow.name() != RouteWorkflow::NAME);
     others.filter_map(|workflow| Some((workflow.name(), workflow.commands().first()?)))
 }
 
-/// Chooses a workflow and records the decision; a later comment with the same words reuses it.
+/// Chooses a workflow and records the decision. A later comment with the same words reuses the recorded decision.
 async fn choose_workflow(
     s: &mut RouteRunState,
     cx: &StepContext,
@@ -211,7 +213,7 @@ async fn choose_workflow(
     Ok(Transition::Go(if answers { RouteStep::Answer } else { RouteStep::Begin }))
 }
 
-/// Hashes everything that the decision depends on.
+/// Returns a hash of everything that the decision depends on.
 fn decision_key(s: &RouteRunState, request: &str, body: &str, model: &str) -> Hash {
     let words = request.split_whitespace().collect::<Vec<_>>().join(" ");
     let skills: Vec<String> =
@@ -259,7 +261,7 @@ async fn record_decision(
     Ok(())
 }
 
-/// Logs a cost alert for the operator.
+/// Logs an alert for the operator if a call, or requests on average, cost too much.
 async fn warn_of_cost(cx: &StepContext, run: RunId, call: u64) {
     if call > CALL_ALERT_MICROUSD {
         tracing::warn!(%run, microusd = call, "cost alert: a call for a request cost more than $0.01; look at [route] model");
@@ -276,7 +278,7 @@ async fn warn_of_cost(cx: &StepContext, run: RunId, call: u64) {
     }
 }
 
-/// Mean of the costs; 0 for an empty list.
+/// Returns the mean of the costs; 0 for an empty list.
 pub fn mean(costs: &[u64]) -> u64 {
     costs.iter().sum::<u64>() / (costs.len() as u64).max(1)
 }
@@ -286,7 +288,7 @@ async fn load_skills(s: &RouteRunState, cx: &StepContext) -> Result<Vec<Skill>, 
     serde_json::from_str(&text).map_err(|error| StepError::Bug(error.into()))
 }
 
-/// Starts the chosen workflow, or tells people what they can write.
+/// Starts the chosen workflow, or tells people which commands they can write.
 async fn begin_chosen(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<RouteStep>, StepError> {
     s.skills = load_skills(s, cx).await?;
     let chosen = require_state(&s.chosen)?.clone();
@@ -309,7 +311,7 @@ async fn begin_chosen(s: &mut RouteRunState, cx: &StepContext) -> Result<Transit
     Ok(Transition::Done(RunCompletion { summary, url: None }))
 }
 
-/// Ends without starting a run and tells people why.
+/// Ends the run without starting another run, and tells people the reason.
 async fn decline(cx: &StepContext, why: DeclineReason) -> Result<Transition<RouteStep>, StepError> {
     post_announcement(cx, "declined", &messages::route_declined_reply(&why)).await?;
     Ok(Transition::Done(RunCompletion { summary: "no request for work".to_owned(), url: None }))
@@ -321,7 +323,7 @@ enum RouteStart {
     Not(ConflictingRun),
 }
 
-/// A run of the issue that somebody started with a command.
+/// A run on the same issue that takes precedence over this request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct ConflictingRun {
     workflow: String,
@@ -339,8 +341,8 @@ impl ConflictingRun {
     }
 }
 
-/// Finds a run that blocks this request: a live run of the issue, or one that was started after the request was
-/// written. A model call takes time, so a command given meanwhile wins over the request.
+/// Finds a run that takes precedence over this request: a live run of the issue, or one that was started after the
+/// request was written. Because routing takes time, a command given meanwhile wins over the request.
 async fn find_conflicting_run(cx: &StepContext) -> Result<Option<ConflictingRun>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
     let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
@@ -419,7 +421,7 @@ async fn begin_workflow(
     Ok(format!("{} ({:.2}): {workflow} as {run}", skill.name, f32::from(chosen.decision.confidence) / 1000.0))
 }
 
-/// Returns the request in the form that the drafter sees.
+/// Returns the text of the request as the drafter sees it, with the skill's requirements and advice.
 fn request_text(skill: &Skill, words: &str) -> String {
     let mut text = format!("{words}\n\nIt was read as a request of the kind {}. ", skill.name);
     let list = |rows: &[String]| rows.iter().map(|row| format!("\n- {row}")).collect::<String>();

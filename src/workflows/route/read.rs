@@ -1,4 +1,4 @@
-//! Reads a request, its issue and the repository's brief skills.
+//! Reads a free-text request, the issue, and the repository's skills for writing briefs.
 
 use super::{RouteRunState, RouteStep, RouteWorkflow, other_workflows};
 use crate::{
@@ -20,10 +20,10 @@ use crate::{
     types::{Hash, count},
 };
 
-/// Stored action of a decision that offered people a choice.
+/// Stored name of the action for decisions that offered people a choice of workflows.
 const OFFER: &str = "offer";
 
-/// Maximum unusable files listed by name; further ones are only counted.
+/// Maximum number of unusable skill files that are listed by name. Further files are only counted.
 const MOST_FAULTS: usize = 10;
 
 pub(super) async fn read_request(
@@ -80,9 +80,9 @@ pub(super) async fn read_request(
     Ok(Transition::Go(RouteStep::Choose))
 }
 
-/// Finds this person's open request on the issue. The newest request is open if it offered a choice, is recent, and no
-/// run started since. Nobody can answer for another person, because the answer would start a run with that person's
-/// permissions.
+/// Finds the person's open request on the issue. Only the newest request can be open: it must have offered a choice and
+/// be recent, and no run may have started since. Nobody can answer for another person, because the answer starts a run
+/// with the requester's permissions.
 async fn find_open_request(cx: &StepContext) -> Result<Option<Hash>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
     let db = cx.tools().store.repository_database(id.repo).await.map_err(anyhow::Error::new)?;
@@ -96,7 +96,7 @@ async fn find_open_request(cx: &StepContext) -> Result<Option<Hash>, StepError> 
     Ok(row.request.filter(|_| !begun))
 }
 
-/// Keeps the first faults and counts the rest, so that a folder full of faulty files does not flood comment and log.
+/// Keeps the first faults and only counts the rest, so that a folder full of faulty files does not flood the comment.
 fn limit_faults(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
     let more = faults.len().saturating_sub(MOST_FAULTS);
     if more > 0 {
@@ -107,7 +107,8 @@ fn limit_faults(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
     faults
 }
 
-/// Reads the repository's skill files. Links, long files and files beyond the limit become faults.
+/// Reads the repository's skill files. Links, files that are too long, and files beyond the maximum number are returned
+/// as faults.
 async fn read_skill_files(
     cx: &StepContext,
     base: &BaseCommit,

@@ -1,9 +1,10 @@
-//! `scout`: researches what others have built, before anything is designed. The result is a brief with a source for
-//! each claim.
+//! `scout`: researches existing solutions by others before anything is designed. The result is a brief with a source
+//! for each claim.
 //!
-//! [`ScoutWorkflow::GRAPH`] lists all transitions. Searching and reading is in `search`, the brief's format in
-//! [`documents::scout`](crate::documents::scout), the other steps' bodies in [`stage`]. Models see nothing of this
-//! repository except the issue, unless the settings allow more, because the brief compares other people's work.
+//! [`ScoutWorkflow::GRAPH`] lists all transitions. Searching and reading are in `search`, the format of the brief is in
+//! [`documents::scout`](crate::documents::scout), and the bodies of the other steps are in [`stage`]. The brief
+//! compares the work of others, so models see nothing of this repository except the issue unless the settings allow
+//! more.
 
 mod search;
 
@@ -29,7 +30,7 @@ use crate::{
     types::{IssueNo, Role},
 };
 
-/// The workflow.
+/// The `scout` workflow.
 pub struct ScoutWorkflow;
 
 /// Names and defaults of the workflow's settings.
@@ -38,10 +39,10 @@ pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     ..WorkflowDefaults::for_document(ScoutWorkflow::NAME, "docs/scout/{slug}-{issue}.md")
 };
 
-/// Number of steps from a search to the model call that asks for further searches.
+/// Number of steps from a search to the model call that plans further searches.
 const STEPS_PER_SEARCH: u64 = 3;
 
-/// The steps.
+/// The steps of `scout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ScoutStep {
     Load,
@@ -74,37 +75,37 @@ impl WorkflowStep for ScoutStep {
     }
 }
 
-/// State between steps.
+/// State of a `scout` run between two steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ScoutRunState {
     stage: StageState,
     topic: String,
     found: Vec<ScoutSource>,
-    /// Search terms that found each source.
+    /// Search terms by which each source was found.
     #[serde(default)]
     words: Vec<scout::SearchTerms>,
-    /// Each source's own description; `homes` has the home pages that the sources name.
+    /// Description that each source gives of itself. `homes` contains the home page that each source names.
     #[serde(default)]
     abouts: Vec<String>,
     #[serde(default)]
     homes: Vec<Option<String>>,
-    /// Whether a model planned the searches.
+    /// Whether a model, rather than only our own code, planned the searches.
     #[serde(default)]
     planned: bool,
-    /// All searches made; `first` is the number of searches made before anything was read.
+    /// All searches made so far. `first` is the number of searches made before any source was read.
     #[serde(default)]
     searched: Vec<scout::SearchTerms>,
     #[serde(default)]
     first: usize,
-    /// Searches to make next.
+    /// Searches to be made next.
     #[serde(default)]
     further: Vec<scout::SearchTerms>,
-    /// Number of further search rounds; `before` is the number of sources found before the last round.
+    /// Number of further search rounds made. `before` is the number of sources that were known before the last round.
     #[serde(default)]
     deeper: u8,
     #[serde(default)]
     before: usize,
-    /// URLs of the pages read outside GitHub.
+    /// URLs of the pages outside GitHub that were read.
     #[serde(default)]
     pages: Vec<String>,
 }
@@ -205,12 +206,13 @@ async fn load_topic(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResu
     Ok(exit)
 }
 
-/// Returns the brief's file name for a run with these arguments on an issue with this title.
+/// Returns the slug in the brief's file name, derived from the command's arguments or the issue's title.
 pub fn slug(args: &str, title: &str) -> String {
     search::slug(&search::topic(args, title))
 }
 
-/// Loads the sources once, and the current head of this repository. Loads its code only if the settings allow that.
+/// Loads the run's sources once, and the current head commit of this repository. The repository's code is loaded only
+/// if the settings allow it.
 async fn load(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     if s.stage.is_fresh() {
         search::read_found(s, v).await?;

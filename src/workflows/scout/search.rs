@@ -1,5 +1,5 @@
-//! S1 and S2: plans searches, searches GitHub, and reads the results. A model may plan the searches in plain words;
-//! otherwise the topic's words are used. Fetched text is untrusted: models get only its visible part, between fences,
+//! S1 and S2: plans searches, searches GitHub, and reads the results. A model may plan the searches; the words of the
+//! topic are searched for as well. Fetched text is untrusted input, so models get only its visible part, between fences
 //! and within a token limit.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -27,26 +27,26 @@ use crate::{
 /// Number of files read per repository in addition to its README.
 const FILES_PER_SOURCE: u32 = 2;
 
-/// Maximum tokens of all fetched texts together, by our estimate. Half of a source's share goes to its README, the rest
-/// to its files.
+/// Maximum number of tokens, by our estimate, of all fetched texts together. Each source gets an equal share: half of
+/// the share goes to its README, the rest to its files.
 const READ_TOKENS: usize = 30_000;
 
-/// Maximum characters of a path shown to the model.
+/// Maximum number of characters of a file path that is shown to the model.
 const PATH_CHARS: usize = 200;
 
-/// Maximum bytes read of a file or page.
+/// Maximum number of bytes read from a file or page.
 const README_BYTES: usize = 400_000;
 
 const TOPIC_CHARS: usize = 200;
 
-/// Words that are useless as search terms, because they match too much or nothing.
+/// Words that are useless as search terms, because they match too many repositories or none.
 const STOP_WORDS: &[&str] = &[
     "the", "and", "for", "with", "from", "into", "that", "this", "what", "how", "are", "our", "can", "add",
     "use", "make", "should", "when", "where", "there", "have", "not", "all", "any", "other", "others",
     "well", "new",
 ];
 
-/// Returns the topic: the command's arguments without URLs, or the issue's title.
+/// Returns the topic: the command's arguments without URLs, or the issue's title if nothing else is left.
 pub(super) fn topic(args: &str, title: &str) -> String {
     let args = visible_line(args).text;
     let args = args.split_whitespace().filter(|word| !word.contains("://")).collect::<Vec<_>>().join(" ");
@@ -54,8 +54,8 @@ pub(super) fn topic(args: &str, title: &str) -> String {
     topic.chars().take(TOPIC_CHARS).collect()
 }
 
-/// Returns at most three searches, each with fewer words than the one before, because GitHub requires all words to
-/// match. Words contain only letters and digits, so they cannot be search syntax.
+/// Returns at most three searches for a topic. GitHub requires all words to match, so each search has fewer words than
+/// the previous one. Words contain only letters and digits, so they cannot contain search syntax.
 pub(super) fn topic_queries(topic: &str) -> Vec<Vec<String>> {
     let telling = |word: &&str| word.chars().count() > 2 && !STOP_WORDS.contains(word);
     let topic = topic.to_lowercase();
@@ -79,7 +79,7 @@ pub(super) fn topic_queries(topic: &str) -> Vec<Vec<String>> {
     queries
 }
 
-/// Returns the topic as part of a path, in ASCII letters and digits.
+/// Returns the topic as a path component of ASCII letters, digits and hyphens.
 pub(super) fn slug(topic: &str) -> String {
     let words = topic.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let mut slug = String::new();
@@ -92,7 +92,7 @@ pub(super) fn slug(topic: &str) -> String {
     if slug.is_empty() { "brief".to_owned() } else { slug }
 }
 
-/// Plans the first searches: the model's, then the topic's own words.
+/// Plans the first searches: first the searches that the model planned, then searches for the topic's own words.
 async fn plan_searches(s: &mut ScoutRunState, cx: &StepContext) -> Result<Vec<SearchTerms>, StepError> {
     let issue = s.stage.issue()?.clone();
     let planned = rounds::plan_searches(cx, s.stage.policy()?, &issue, &s.topic, None).await?;
@@ -112,8 +112,8 @@ async fn plan_searches(s: &mut ScoutRunState, cx: &StepContext) -> Result<Vec<Se
     Ok(queries)
 }
 
-/// Asks the model, which has seen the results, whether to search for anything else. Skipped if no model planned the
-/// first searches.
+/// Asks the model to plan further searches after it has seen the results. Does nothing if no model planned the first
+/// searches.
 pub(super) async fn plan_further_searches(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
     let nothing_new = s.deeper > 0 && s.found.len() == s.before;
@@ -137,8 +137,8 @@ pub(super) async fn plan_further_searches(s: &mut ScoutRunState, v: &StepVisit<'
     Ok(())
 }
 
-/// Searches for repositories. The results stay the same for the whole run, because a brief is revised with the sources
-/// it was written from.
+/// Searches for repositories and adds them to the sources. The results are stored for the whole run, because a brief
+/// must be revised with the same sources from which it was written.
 pub(super) async fn search_repositories(
     s: &mut ScoutRunState,
     v: &StepVisit<'_>,
@@ -222,7 +222,7 @@ pub(super) async fn search_repositories(
     Ok(StepResult::Pass)
 }
 
-/// Maps a failed search to a step error. Each type of failure has its own sentence.
+/// Maps a failed search to a step error. Each type of failure has its own sentence for people.
 fn search_error(why: GitHubApiError, now: Timestamp) -> StepError {
     match why {
         GitHubApiError::RateLimited { until } => {
@@ -242,8 +242,8 @@ fn search_error(why: GitHubApiError, now: Timestamp) -> StepError {
     }
 }
 
-/// Reads the README, the most relevant files and the home page of each new source. Texts read earlier are shortened, so
-/// that all texts together stay within the token limit.
+/// Reads the README, the most relevant files and the home page of each new source. Texts that were read earlier are
+/// shortened, so that all texts together stay within the token limit.
 pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repository(cx).await?;
@@ -321,7 +321,7 @@ pub(super) async fn read_found(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Resu
     Ok(StepResult::Pass)
 }
 
-/// Returns the pages named in the command, if the command's author has write access.
+/// Returns the URLs of the pages named in the command. Returns none if the author of the command lacks write access.
 fn named_pages(cx: &StepContext) -> Vec<String> {
     let trigger = &cx.run().trigger;
     // In a routed request, the words may be somebody else's.
@@ -331,7 +331,7 @@ fn named_pages(cx: &StepContext) -> Vec<String> {
     }
 }
 
-/// Returns the URLs in a text, each once.
+/// Returns the URLs in a text without duplicates.
 fn find_page_urls(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for address in bare_addresses(text).filter(|a| a.starts_with("https://") || a.starts_with("http://")) {
@@ -342,8 +342,8 @@ fn find_page_urls(text: &str) -> Vec<String> {
     found
 }
 
-/// Reads the named pages and the home pages of the sources. Code chooses the URLs, so that no model that has seen
-/// repository text can choose a request's target.
+/// Reads the named pages and the home pages of the sources. Our code, not a model, chooses the URLs: a model that has
+/// seen repository text must not choose the target of a request.
 async fn read_pages(
     s: &mut ScoutRunState,
     v: &StepVisit<'_>,
@@ -405,12 +405,12 @@ async fn read_pages(
 /// Reason why a page was not read.
 #[derive(Serialize, Deserialize)]
 enum UnreadPage {
-    /// The host is not allowed; the operator may allow it.
+    /// The page's host is not allowed. The operator can allow it in the settings.
     NotNamed(String),
     Other(String),
 }
 
-/// Returns the result of an optional call; `None` if it failed and waiting would not help.
+/// Returns the result of an optional API call. Returns `None` if the call failed and a later attempt would not help.
 fn optional_answer<T>(called: Result<T, GitHubApiError>) -> Result<Option<T>, StepError> {
     match called {
         Ok(answer) => Ok(Some(answer)),
@@ -422,7 +422,8 @@ fn optional_answer<T>(called: Result<T, GitHubApiError>) -> Result<Option<T>, St
     }
 }
 
-/// Returns an untrusted file as models see it: its visible text, with secrets redacted, cut to `tokens`.
+/// Returns an untrusted file in the form shown to models: only the visible text, with secrets redacted, and cut to
+/// `tokens`.
 fn visible_excerpt(path: &str, text: &str, tokens: usize) -> String {
     let text = &text[..text.floor_char_boundary(README_BYTES)];
     if path == PAGE_NAME {
@@ -439,7 +440,7 @@ const README: &str = "readme-";
 
 const PAGE: &str = "page-";
 
-/// Returns the background text kinds of all texts read, for this number of sources.
+/// Returns the kinds of all background texts that can be read for this number of sources.
 pub(super) fn background_kinds(sources: usize) -> impl Iterator<Item = String> {
     let of_one = |n: usize| {
         let files = (0..FILES_PER_SOURCE).map(move |m| format!("{FILE}{n}-{m}"));
@@ -448,21 +449,21 @@ pub(super) fn background_kinds(sources: usize) -> impl Iterator<Item = String> {
     (0..sources).flat_map(of_one).chain((0..MOST_NAMED_PAGES).map(|at| format!("{PAGE}topic-{at}")))
 }
 
-/// File name given to an HTML page.
+/// File name used for HTML pages, which makes their text be treated as HTML.
 const PAGE_NAME: &str = "page.html";
 
-/// Source number of a page that belongs to no source.
+/// Source number used for pages that belong to no source.
 const TOPIC_PAGE: usize = usize::MAX;
 
-/// Maximum pages named in the command.
+/// Maximum number of pages that a command may name.
 const MOST_NAMED_PAGES: usize = 2;
 
-/// Tokens of a README shown when the model decides on further searches.
+/// Maximum number of tokens shown of each README when the model plans further searches.
 const GLANCE_TOKENS: usize = 1000;
 
 const MOST_FURTHER_SEARCHES: u8 = 2;
 
-/// Prefix of a file's background text kind, before source and file number.
+/// Prefix of the kind of a file's background text. The source number and the file number follow.
 const FILE: &str = "file-";
 
 async fn add_background(
@@ -482,7 +483,7 @@ async fn add_background(
     Ok(())
 }
 
-/// Shortens a text by sections until it fits into `tokens`.
+/// Shortens a text, section by section, until it fits into `tokens`.
 fn cut_to_tokens(text: &str, tokens: usize) -> String {
     let mut text = text.to_owned();
     loop {

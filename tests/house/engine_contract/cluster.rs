@@ -1,4 +1,4 @@
-//! Several processes on one Postgres, tested at the level of the store: claims, leases, fencing and cut connections.
+//! Tests of the store with several processes on one Postgres: claims, leases, fencing and cut connections.
 
 use std::{
     collections::HashSet,
@@ -22,7 +22,7 @@ use postgres::{Client, NoTls};
 use super::world::{BEGINNING, ManualClock, REPO, World, bill};
 use crate::postgres::database;
 
-/// Nodes of one cluster, each with its own directory.
+/// The nodes of one cluster. Each node has its own directory.
 pub(super) struct Nodes {
     pub(super) address: String,
     homes: Vec<tempfile::TempDir>,
@@ -30,7 +30,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Starts the nodes. Prints a note and returns `None` if Postgres is not installed.
+    /// Starts `many` nodes. Prints a note and returns `None` if Postgres is not installed.
     pub(super) fn new(many: usize) -> Option<Self> {
         let mut nodes = Self { address: database()?, homes: Vec::new(), stores: Vec::new() };
         for _ in 0..many {
@@ -40,14 +40,15 @@ impl Nodes {
         Some(nodes)
     }
 
-    /// Waits until each node has renewed its lease and made its first scan. No node scans again during the test.
+    /// Waits until each node has renewed its lease and made its first scan. After that, no node scans again during the
+    /// test.
     fn wait_for_first_scan(&self) {
         while self.stores.iter().any(|store| store.remote_changes() == 0) {
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Adds a node with this address and clock.
+    /// Adds a node that uses this database address and this clock.
     pub(super) fn join(&mut self, address: &str, clock: Arc<ManualClock>) {
         // Lease long enough that none is renewed during the test.
         self.join_for(Duration::from_secs(3600), address, clock);
@@ -60,7 +61,7 @@ impl Nodes {
         self.homes.push(home);
     }
 
-    /// Runs SQL on a connection of its own.
+    /// Runs SQL on a separate connection and returns the resulting numbers.
     pub(super) fn sql(&self, sql: &str) -> Vec<i64> {
         let (address, sql) = (self.address.clone(), sql.to_owned());
         let query = thread::spawn(move || {
@@ -71,7 +72,7 @@ impl Nodes {
         query.join().unwrap()
     }
 
-    /// Runs SQL on a connection that stays open until the returned sender is dropped.
+    /// Runs SQL on a separate connection, which stays open until the returned sender is dropped.
     pub(super) fn held(&self, sql: String) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
         let (address, (keep_open, go), (ready, started)) =
             (self.address.clone(), mpsc::channel(), mpsc::channel());
@@ -86,7 +87,7 @@ impl Nodes {
         (keep_open, staying)
     }
 
-    /// Expires this node's lease, as if it were dead.
+    /// Expires the lease of this node, as if the node were dead.
     pub(super) fn expire_lease(&self, node: usize) {
         // The first renewal would undo it.
         self.wait_for_first_scan();
@@ -103,7 +104,7 @@ pub(super) fn new_run(issue: u64) -> NewRun {
     NewRun { workflow: "toy".into(), version: 3, trigger, step, state }
 }
 
-/// Scans and claims a run for this node.
+/// Scans the repositories with live runs, then claims a run for this node.
 pub(super) async fn claim(store: &Store) -> Option<RunLease> {
     // One second later, because the node with the repository's mirror has priority.
     claim_at(store, BEGINNING.plus(Duration::from_secs(1))).await

@@ -1,4 +1,5 @@
-//! Failures of Postgres, of the network and of a node's clock. Each is reported, and nothing is lost or done twice.
+//! Failures of Postgres, of the network and of a node's clock. Each failure must be reported, and nothing may be lost
+//! or done twice.
 
 use std::{
     collections::HashSet,
@@ -64,7 +65,7 @@ fn unusable_database_is_refused_with_the_fix() {
     refused(&nodes.address, "holds databases in files");
 }
 
-/// The database assigns node ids, so a machine copied with its disk joins as a new node.
+/// Node ids are assigned by the database. So a copy of a machine, including its disk, joins the cluster as a new node.
 #[test]
 fn node_ids_are_unique() {
     let Some(nodes) = Nodes::new(1) else { return };
@@ -164,14 +165,16 @@ async fn node_with_a_wrong_clock_takes_no_claimed_run() {
     assert!(matches!(right.save_step(&held, wait()).await, Err(StoreError::Fenced)));
 }
 
-/// Proxy to the server that cuts a connection at the commit of a transaction about a repository.
+/// Proxy between a node and Postgres. The proxy can cut the connection at the commit of a transaction that concerns a
+/// repository.
 struct CuttingProxy {
     address: String,
     cut: Arc<AtomicUsize>,
 }
 
-/// When [`CuttingProxy`] cuts the connection: not at all, before COMMIT reaches the server (`BEFORE`), or after it but
-/// before the response (`AFTER`).
+/// Values for the moment at which [`CuttingProxy`] cuts the connection. `NEVER`: the connection is not cut. `BEFORE`:
+/// it is cut before COMMIT reaches the server. `AFTER`: it is cut after COMMIT has reached the server, but before the
+/// client gets the response.
 const NEVER: usize = 0;
 const BEFORE: usize = 1;
 const AFTER: usize = 2;
@@ -192,7 +195,7 @@ impl CuttingProxy {
         Self { address, cut }
     }
 
-    /// Cuts the connection at the next commit; `when` says on which side of the commit.
+    /// Cuts the connection at the next commit: before it if `when` is `BEFORE`, after it if `when` is `AFTER`.
     fn cut_next(&self, when: usize) {
         self.cut.store(when, SeqCst);
     }
@@ -275,5 +278,5 @@ async fn commit_cut_by_the_network_is_checked_and_not_repeated() {
     counts(1, 1, 1);
 }
 
-/// High bits of our advisory lock ids.
+/// High bits that all ids of our advisory locks share.
 const LOCKS: i64 = 0x4353_0000_0000_0000;

@@ -1,5 +1,5 @@
-//! Random interleavings of store operations, including crashes. After each move the stored data must match a simple
-//! model, and every due run must be claimable.
+//! Random interleavings of store operations, including crashes. After each operation, the stored data must match a
+//! simple model, and every due run must be claimable.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -22,7 +22,7 @@ const REPOS: u64 = 2;
 const ISSUES: u64 = 2;
 const KEYS: [&str; 3] = ["first", "second", "third"];
 
-/// Pseudorandom numbers, the same for the same seed.
+/// Pseudorandom number generator. The same seed produces the same numbers.
 struct Random(u64);
 
 impl Random {
@@ -32,11 +32,11 @@ impl Random {
     }
 }
 
-/// A lease and the progress of the attempt that uses it.
+/// A lease, and the progress of the attempt that holds the lease.
 struct Attempt {
     lease: RunLease,
     next: usize,
-    /// Journal key of the open effect.
+    /// Index of the journal key of the effect that has started but not finished.
     inside: Option<usize>,
 }
 
@@ -46,13 +46,13 @@ struct Simulation {
     store: Option<Arc<Store>>,
     clock: Arc<ManualClock>,
     attempts: Vec<Attempt>,
-    /// Leases of earlier boots, and leases that were saved or released.
+    /// Leases that are no longer valid: they are from before a crash, or were saved or released.
     stale: Vec<RunLease>,
     causes: u64,
     starts: Vec<(Cause, RunId)>,
-    /// Expected journal entry by run, visit and key. `None` if the effect only started.
+    /// Expected journal entries by run, visit and key. `None` if the effect has started but not finished.
     journal: HashMap<(RunId, u64, usize), Option<Vec<u8>>>,
-    /// Accepted answers by gate that no step has consumed.
+    /// Ids of accepted answers that no step has consumed yet, by gate.
     waiting: BTreeMap<(RepoId, u64), BTreeSet<u64>>,
     consumed: HashSet<(RepoId, u64)>,
     paused: HashSet<RepoId>,
@@ -172,7 +172,7 @@ impl Simulation {
         (held > 0).then(|| self.random.below(held) as usize)
     }
 
-    /// Starts or finishes an effect.
+    /// Starts or finishes an effect of a random attempt.
     async fn work(&mut self) {
         let Some(at) = self.random_attempt() else { return };
         let store = self.store();
@@ -300,7 +300,7 @@ impl Simulation {
         }
     }
 
-    /// Asserts that a stale lease can write nothing.
+    /// Asserts that every write with a stale lease is refused.
     async fn write_with_stale_lease(&mut self) {
         let Some(lease) = self.stale.pop() else { return };
         let (store, checkpoint) = (self.store(), self.retry_later());
@@ -337,7 +337,7 @@ impl Simulation {
         countersign::clock::Clock::now(&*self.clock)
     }
 
-    /// Asserts that each issue has one live run, no answer is lost and exactly the due runs can be claimed.
+    /// Asserts that no issue has two live runs, that no answer is lost, and that exactly the due runs can be claimed.
     async fn check(&mut self) {
         let (now, store) = (self.clock_now(), self.store());
         let live = self.live().await;
@@ -384,7 +384,8 @@ fn gate() -> GateSpec {
     }
 }
 
-/// Returns whether the checkpoint consumes the answer. Leaving the visit and reopening the gate both consume it.
+/// Returns whether saving this checkpoint consumes the answer. Both leaving the visit and reopening the gate consume
+/// it.
 fn consumes_answer(left: &Checkpoint) -> bool {
     !matches!(left, Checkpoint::Wait { .. } | Checkpoint::Retry { .. } | Checkpoint::Park { .. })
 }

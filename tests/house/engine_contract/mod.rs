@@ -1,4 +1,4 @@
-//! Contract tests of the engine, run on SQLite and on Postgres.
+//! Contract tests of the engine. They run on SQLite and on Postgres.
 
 mod cluster;
 mod failures;
@@ -510,7 +510,7 @@ async fn follow_up_run_starts_unless_the_run_was_cancelled(world: World) {
     }
 }
 
-/// A rewrite of the toy workflow that cannot read old runs.
+/// A rewritten toy workflow that cannot read the state of old runs.
 struct Rewritten;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -581,7 +581,7 @@ async fn unreadable_run_is_parked(mut world: World) {
     assert_eq!(world.view(run).await.status, RunViewStatus::Stopped);
 }
 
-/// The toy workflow with its first step renamed, and an upcast from the old name.
+/// The toy workflow with its first step renamed. An upcast converts the old name.
 struct Renamed;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -913,7 +913,8 @@ async fn repository_error_is_retried_after_a_backoff() {
     live.await.unwrap();
 }
 
-/// The runtime has one thread, so a blocking wait for a file would stop all other tasks.
+/// While one database is slow to open, runs of other repositories must continue. The runtime has only one thread, so a
+/// blocking wait for the file would stop all other tasks.
 #[tokio::test]
 async fn slow_opening_database_delays_no_other_repository() {
     let mut world = World::sqlite();
@@ -935,7 +936,8 @@ async fn slow_opening_database_delays_no_other_repository() {
     live.await.unwrap();
 }
 
-/// Both starts run in one task, as in a server, where one task drives the listener, the intake and the engine loop.
+/// A locked database must not delay runs of other repositories. Both starts run in one task, like in a server, where
+/// one task drives the listener, the intake and the engine loop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_database_delays_no_other_repository() {
     let world = World::sqlite();
@@ -1019,7 +1021,7 @@ async fn live_loop_releases_a_stuck_step_when_parked(mut world: World) {
     assert_eq!(world.toys.paid.load(SeqCst), 101);
 }
 
-/// Waits in real time until the live loop brings the run to this status.
+/// Waits, in real time, until the live loop has brought the run to this status.
 async fn until(world: &World, run: RunId, status: RunViewStatus) {
     let reached = async {
         while world.view(run).await.status != status {
@@ -1029,7 +1031,7 @@ async fn until(world: &World, run: RunId, status: RunViewStatus) {
     tokio::time::timeout(Duration::from_secs(600), reached).await.expect("the live loop gets there");
 }
 
-/// Access to the run that accepted an answer.
+/// Adds a method that returns the run by which an answer was accepted.
 trait AcceptedBy {
     fn run(&self) -> Option<RunId>;
 }

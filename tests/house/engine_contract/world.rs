@@ -37,7 +37,7 @@ pub(super) const REPO: RepoId = RepoId(8123);
 pub(super) const ISSUE: IssueNo = IssueNo(42);
 pub(super) const BEGINNING: Timestamp = Timestamp(1_770_000_000_000);
 
-/// Clock that only the test moves.
+/// Clock that advances only when the test advances it.
 pub(super) struct ManualClock(watch::Sender<Timestamp>);
 
 impl ManualClock {
@@ -63,33 +63,33 @@ impl Clock for ManualClock {
     }
 }
 
-/// Tools of the toy's steps, and counters for the tests.
+/// Services for the steps of the toy workflow, and counters for the tests.
 #[derive(Default)]
 pub(super) struct Toys {
-    /// Paid effects; each must happen once.
+    /// Number of paid effects that were performed. Each paid effect must be performed only once.
     pub(super) paid: AtomicU32,
     pub(super) attempts: AtomicU32,
-    /// Signals that a step waits for ever.
+    /// Notified when a step starts to wait forever.
     pub(super) entered: Notify,
-    /// Lets a waiting effect return.
+    /// Notified by the test to let a waiting effect return.
     pub(super) leave: Notify,
-    /// While set, mode `half` waits for ever inside an effect.
+    /// Whether mode `half` waits forever inside an effect.
     pub(super) stuck: Mutex<bool>,
     /// Events recorded by the steps, in order.
     pub(super) events: Mutex<Vec<String>>,
-    /// Reported halts.
+    /// Halts that were reported.
     pub(super) halts: Mutex<Vec<RunHalt>>,
-    /// Number of halt reports that fail before one succeeds.
+    /// Number of halt reports that fail before a report succeeds.
     pub(super) failing_reports: AtomicU32,
     pub(super) long: Arc<LongJob>,
 }
 
-/// Job that takes twenty minutes.
+/// A job that takes twenty minutes.
 #[derive(Default)]
 pub(super) struct LongJob {
     pub(super) begun: AtomicU32,
     pub(super) stopped: AtomicU32,
-    /// Clock of the world.
+    /// Clock of the test environment.
     clock: Mutex<Option<Arc<ManualClock>>>,
 }
 
@@ -124,8 +124,8 @@ impl Toys {
     }
 }
 
-/// Workflow with the steps draft, review, gate and publish. The arguments of its command select a mode of
-/// misbehaviour.
+/// Toy workflow with the steps draft, review, gate and publish. The arguments of the command select the way in which
+/// the workflow misbehaves.
 pub(super) struct Toy;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -158,7 +158,7 @@ pub(super) fn document() -> Hash {
     Hash::digest(b"the design")
 }
 
-/// Subject that approvals at the toy's gate are bound to.
+/// Returns the subject to which approvals at the toy's gate are bound.
 pub(super) fn subject() -> Hash {
     Hash::digest(b"the design and its policy")
 }
@@ -325,7 +325,7 @@ async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transitio
     Ok(Transition::Go(At::Review))
 }
 
-/// Ledger row of a paid call.
+/// Returns a ledger row for a paid call with this number of attempts.
 pub(super) fn bill(attempts: u32) -> CallRow {
     CallRow {
         role: "drafter".into(),
@@ -456,10 +456,10 @@ async fn publish(cx: &AttemptContext<Toys>) -> Result<Transition<At>, StepError>
 
 pub(super) static TOYS: &[&dyn AnyWorkflow<Toys>] = &[&Toy];
 
-/// An engine on SQLite or Postgres.
+/// Test environment: an engine with a store on SQLite or Postgres.
 pub(super) struct World {
     directory: tempfile::TempDir,
-    /// Postgres server; `None` for SQLite.
+    /// The Postgres server to use; `None` for SQLite.
     server: Option<PostgresServer>,
     store: Option<Arc<Store>>,
     pub(super) clock: Arc<ManualClock>,
@@ -472,7 +472,7 @@ impl World {
         Self::on(None)
     }
 
-    /// Creates a world on Postgres. Prints a note and returns `None` if Postgres is not installed.
+    /// Creates a test environment on Postgres. Prints a note and returns `None` if Postgres is not installed.
     pub(super) fn postgres() -> Option<Self> {
         let address = postgres::database()?.into();
         let server = PostgresServer { address, lease: Duration::from_secs(30) };
@@ -505,7 +505,7 @@ impl World {
         self.engine = Some(engine.unwrap());
     }
 
-    /// Kills the process and starts it again with these workflows.
+    /// Simulates a kill and a restart of the process. The new process knows these workflows.
     pub(super) fn restart(&mut self, workflows: &'static [&'static dyn AnyWorkflow<Toys>]) {
         self.engine = None;
         self.store = None;
@@ -516,14 +516,15 @@ impl World {
         self.store.clone().unwrap()
     }
 
-    /// Another connection to the database file.
+    /// Opens another connection to the repository's database file.
     pub(super) fn checkpoints(&self) -> rusqlite::Connection {
         assert!(self.server.is_none(), "Postgres has no database file");
         let file = self.directory.path().join(format!("repos/{REPO}/checkpoints.db"));
         rusqlite::Connection::open(file).unwrap()
     }
 
-    /// Locks the database file so that nobody can even read it. Requires that no other connection is open.
+    /// Locks the database file so that no other connection can even read it. Waits until all other connections are
+    /// closed.
     pub(super) fn lock_exclusively(&self) -> rusqlite::Connection {
         let file = self.checkpoints();
         let alone = || file.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
@@ -573,7 +574,7 @@ impl World {
         self.engine().port().start(StartRunRequest { workflow: "toy".into(), trigger }).await.unwrap()
     }
 
-    /// Starts a run and runs steps until it waits for something.
+    /// Starts a run and runs its steps until the run waits for something.
     pub(super) async fn start_and_settle(&self, mode: &str) -> RunId {
         let StartDecision::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
         self.settle().await;
@@ -589,7 +590,7 @@ impl World {
         panic!("the engine does not settle");
     }
 
-    /// Settles, and advances the clock to each due time, until nothing is due.
+    /// Runs all due steps and advances the clock to each next due time, until no more steps become due.
     pub(super) async fn settle_in_time(&self) {
         self.settle().await;
         while let Some(due) = self.engine().next_due().await.unwrap() {
@@ -607,7 +608,7 @@ impl World {
         self.engine().list(filter).await.unwrap()
     }
 
-    /// Edits the comment of the run's open gate.
+    /// Reports that somebody edited the comment of the run's open gate.
     pub(super) async fn edit_gate_comment(&self, run: RunId) {
         let remark = RunRemark {
             cause: Cause("touched".into()),
@@ -629,7 +630,7 @@ impl World {
         self.engine().signal(GateAnswerRequest { repo: REPO, issue, answer, late: false }).await.unwrap()
     }
 
-    /// Answers with an answer marked as late.
+    /// Sends `answer` to the gate, marked as late.
     pub(super) async fn signal_late(&self, answer: GateAnswer) -> GateAnswerOutcome {
         self.engine()
             .signal(GateAnswerRequest { repo: REPO, issue: ISSUE, answer, late: true })
@@ -649,7 +650,7 @@ impl World {
         self.engine().cancel(cancel).await.unwrap()
     }
 
-    /// Runs until a step waits for ever inside an effect, then drops the engine in that state.
+    /// Runs steps until one of them waits forever inside an effect. Then abandons that step, like a crash would.
     pub(super) async fn tick_until_stuck(&self) {
         tokio::select! {
             _ = self.engine().tick() => panic!("nothing got stuck"),
@@ -662,7 +663,7 @@ pub(super) fn person(login: &str, id: u64) -> Actor {
     Actor { id: UserId(id), login: login.into(), bot: false }
 }
 
-/// Answer by Grace, who has the Maintain role, long after the gate was shown.
+/// Returns an answer by Grace, who has the Maintain role. The answer is given a minute after the gate was shown.
 pub(super) fn answer_by_grace(verb: Verb, cause: &str) -> GateAnswer {
     GateAnswer {
         cause: Cause(cause.into()),

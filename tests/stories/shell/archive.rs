@@ -1,4 +1,4 @@
-//! `archive` writes runs that ended long ago to a file and changes nothing else.
+//! Stories about `archive`. It writes runs that ended long ago to a file and changes nothing else.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use crate::{
 
 const TABLES: [&str; 8] = ["trail", "journal", "gate", "answer", "call", "verdict", "finding", "approval"];
 
-/// Runs a program without blocking the server.
+/// Runs a program on another thread, so that the server in this process can keep working.
 async fn run_in_background(mut command: std::process::Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
@@ -39,7 +39,7 @@ async fn archive(w: &World, to: &Path) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
-/// All rows and documents of a run, byte for byte.
+/// Returns all rows and documents of a run, byte for byte.
 fn all_of(open: &Connection, run: RunId) -> Vec<Vec<Cell>> {
     let mut found = Vec::new();
     let mut add = |sql: &str| {
@@ -82,7 +82,8 @@ fn assert_databases_intact(w: &World) {
     assert!(check_databases(&w.data().into()).unwrap().iter().all(|database| database.problems.is_empty()));
 }
 
-/// A world with one run that ended a hundred days ago, and one at its gate on another issue.
+/// Starts two runs in the test environment: one that ended a hundred days ago, and one that waits at its gate on
+/// another issue. Returns the ids of both.
 async fn old_and_new(mut w: World) -> (World, RunId, RunId) {
     w.comes_to_the_gate().await;
     let line = w.approve_line();
@@ -194,7 +195,7 @@ async fn interrupted_archive_is_completed_by_the_next_archive_command() {
     assert_databases_intact(&w);
 }
 
-/// Number of rows by table and columns, and number of documents.
+/// Returns the number of rows in an archive file for each table and set of columns, including documents.
 fn shape(file: &Path) -> BTreeMap<String, u64> {
     let mut shape = BTreeMap::new();
     for line in lines(file) {

@@ -1,4 +1,4 @@
-//! Minimal browser that keeps cookies, submits forms with their hidden fields and follows redirects.
+//! Minimal browser. It keeps cookies, submits forms with their hidden fields and follows redirects.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ impl Browser {
         self.send("GET", address, "")
     }
 
-    /// Sends the page's form whose action ends in `action`, with its hidden fields and `fields`.
+    /// Submits the page's form whose action ends in `action`, with the hidden fields of the form and these `fields`.
     pub(crate) fn submit(&mut self, page: &Page, action: &str, fields: &[(&str, &str)]) -> Page {
         let form = page.form(action);
         let mut body = form_urlencoded::Serializer::new(String::new());
@@ -39,7 +39,7 @@ impl Browser {
         self.send("POST", &form.action, &body.finish())
     }
 
-    /// Reloads until the page contains `words`.
+    /// Reloads the page until it contains `words`, and returns it.
     pub(crate) fn wait_for(&mut self, address: &Url, words: &str) -> Page {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -121,21 +121,21 @@ impl Page {
         panic!("{} has no form {action}:\n{}", self.at, self.body);
     }
 
-    /// Link whose address ends in `end`.
+    /// Returns the first link whose address ends in `end`.
     pub(crate) fn link(&self, end: &str) -> Url {
         let links = self.body.split("<a ").skip(1).filter_map(|a| attribute(a, "href"));
         let mut links = links.filter(|href| href.ends_with(end));
         self.at.join(&links.next().unwrap_or_else(|| panic!("no link …{end}:\n{}", self.body))).unwrap()
     }
 
-    /// Value of the checkbox in the `<li>` that contains `words`.
+    /// Returns the value of the checkbox in the `<li>` that contains `words`.
     pub(crate) fn value_beside(&self, words: &str) -> String {
         let item = self.body.split("<li").find(|item| item.contains(words)).unwrap();
         attribute(item, "value").unwrap()
     }
 }
 
-/// Value of an attribute, quoted or not, of the tag at the start of `tag`.
+/// Returns the value of an attribute of the tag with which `tag` begins. The value may be quoted or not.
 fn attribute(tag: &str, name: &str) -> Option<String> {
     let (_, rest) = tag.split_once(&format!("{name}="))?;
     let value = match rest.strip_prefix('"') {

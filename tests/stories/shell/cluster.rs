@@ -1,4 +1,5 @@
-//! Two servers on one Postgres: each finishes the other's interrupted runs, and commands to one reach both.
+//! Stories about two servers on one Postgres. Each server finishes the other's interrupted runs, and a command to one
+//! server takes effect on both.
 
 use std::{
     fs,
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::postgres;
 
-/// Writes the settings of a second server with its own directory and addresses.
+/// Writes the settings file of a second server, which has its own directory and addresses. Returns the file's path.
 fn second_config(site: &Site) -> PathBuf {
     let config = site.directory().join("another.toml");
     let mut settings = fs::read_to_string(site.config()).unwrap();
@@ -41,7 +42,7 @@ fn serve(config: &Path) -> Running {
     serving
 }
 
-/// Starts a site on Postgres. Prints a note and returns `None` if Postgres is not installed.
+/// Creates a site whose data are on Postgres. Prints a note and returns `None` if Postgres is not installed.
 fn on_postgres() -> Option<Site> {
     let address = postgres::database()?;
     let site = Site::new();
@@ -56,7 +57,7 @@ fn on_postgres() -> Option<Site> {
     Some(site)
 }
 
-/// Approves at the gate and waits for the end of the run.
+/// Approves the document at the gate and waits for the end of the run.
 fn approve(site: &mut Site, issue: &Url, page: &Page) {
     // The thread shows one gate, whichever server opened it.
     assert_eq!(page.body.matches("the design waits for a person").count(), 1, "{}", page.body);
@@ -116,7 +117,7 @@ fn delivery_to_a_node_with_other_settings_is_not_lost() {
     stop([first, second]);
 }
 
-/// Makes the first draft take an hour in servers started from now on.
+/// Makes the first draft take an hour. This affects servers that are started afterwards.
 fn use_slow_drafter(site: &Site) {
     let script = REHEARSAL.replacen("role = \"drafter\"\n", "role = \"drafter\"\ndelay_ms = 3600000\n", 1);
     fs::write(site.directory().join("slow.toml"), script).unwrap();
@@ -125,7 +126,7 @@ fn use_slow_drafter(site: &Site) {
 
 const CALLS_IN_PROGRESS: &str = "SELECT COUNT(*) FROM all_call WHERE status = 'reserved'";
 
-/// Waits until a call is in progress, and returns the address of the database.
+/// Waits until a model call is in progress. Returns the address of the database.
 fn wait_for_call(site: &Site) -> String {
     let address = fs::read_to_string(site.directory().join("postgres.url")).unwrap();
     let until = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! `countersign context` on local repositories.
+//! Stories about `countersign context` on local repositories.
 
 use std::{path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! `countersign demo`: its transcript, its data directory, and a repository of the user's own.
+//! Stories about `countersign demo`: its transcript, its data directory, and demos on a repository of the user.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use tempfile::tempdir;
 
 use super::process::{Running, countersign, git, run_countersign, text};
 
-/// Asserts that the texts appear in this order.
+/// Asserts that the output contains these texts in this order.
 fn assert_in_order(printed: &str, wanted: &[&str]) {
     let mut rest = printed;
     for words in wanted {
@@ -23,7 +23,7 @@ fn assert_in_order(printed: &str, wanted: &[&str]) {
     }
 }
 
-/// Commits on the bot's branches in the demo's only bare repository.
+/// Returns the messages of the commits on the bot's branches. Asserts that the demo created only one bare repository.
 fn commits(data: &Path) -> String {
     let repositories = fs::read_dir(data.join("hub/repositories")).unwrap();
     let bare: Vec<_> = repositories.map(|entry| entry.unwrap().path()).collect();

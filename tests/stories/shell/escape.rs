@@ -1,4 +1,4 @@
-//! A hijacked model program run by a real `serve`.
+//! Story about a hijacked model program that is run by a real `serve`.
 
 use std::{
     fs,
@@ -35,8 +35,8 @@ fn chown_tree(user: u32, place: &Path) {
     }
 }
 
-/// Asserts that a hijacked model program reaches nothing outside its sandbox if the server runs as this user, or as the
-/// current user if `None`.
+/// Asserts that a hijacked model program reaches nothing outside its sandbox. The server runs as this user, or as the
+/// current user for `None`.
 fn assert_contained(user: Option<u32>) {
     let mut site = Site::new();
     let (own, page) = (site.directory().join("data/claude"), site.page());

@@ -1,4 +1,5 @@
-//! Control commands against a server that cannot see their processes, as under `packaging/countersign.service`.
+//! Story about control commands sent to a server that cannot see the processes of the commands, as under
+//! `packaging/countersign.service`.
 
 use std::process::Command;
 
@@ -7,7 +8,8 @@ use super::{
     server::Site,
 };
 
-/// Runs a program in its own user and PID namespaces, so that its `/proc` shows neither our process nor our children.
+/// Returns a command that runs a program in its own user and PID namespaces. In these namespaces, `/proc` shows neither
+/// our process nor our children.
 fn in_namespaces() -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount-proc", "--pid", "--fork", "--kill-child"]);

@@ -1,4 +1,4 @@
-//! `init` leads from nothing but the binary to the first gate.
+//! Stories about `init`, which leads from the bare binary to the first gate.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use super::{
     server::Site,
 };
 
-/// Starts `init`; the test writes the answers to its standard input.
+/// Starts `init`. The test writes its replies to the returned standard input.
 fn init(arguments: &[&str]) -> (Running, ChildStdin) {
     let mut command = countersign(&[&["init"], arguments].concat());
     let mut running = Running::start(command.stdin(Stdio::piped()));

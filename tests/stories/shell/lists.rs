@@ -1,4 +1,4 @@
-//! Imitations of the services' model lists.
+//! Imitations of the model lists that the services offer.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// Serves Anthropic's and Google's lists with these models until the tests end, and returns their address.
+/// Serves Anthropic's and Google's model lists with these models until the tests end. Returns the server's address.
 pub(super) fn serve(claude: &[&str], gemini: &[&str]) -> String {
     let ids: Vec<Value> = claude.iter().map(|id| json!({"id": id})).collect();
     let names: Vec<Value> = gemini.iter().map(|id| json!({"name": format!("models/{id}")})).collect();
@@ -28,7 +28,7 @@ fn answer(mut caller: TcpStream, [claude, gemini]: &[String; 2]) -> std::io::Res
     caller.write_all(format!("{head}{list}").as_bytes())
 }
 
-/// Settings that send the calls of both services to `address`.
+/// Returns settings that send the calls to both services to `address`.
 pub(super) fn services(address: &str) -> String {
     format!("[providers.anthropic]\nbase_url = \"{address}\"\n[providers.gemini]\nbase_url = \"{address}\"\n")
 }

@@ -1,4 +1,4 @@
-//! `doctor --live`, with localhub in place of the real GitHub.
+//! Stories about `doctor --live`, with localhub in place of the real GitHub.
 
 use super::server::Site;
 

@@ -1,4 +1,5 @@
-//! `login`, and `doctor`'s report on each back end of a model, with a script in place of the Claude program.
+//! Stories about `login`, and about the report of `doctor` on the providers of models. A script replaces the Claude
+//! program.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
@@ -6,7 +7,7 @@ use tempfile::{TempDir, tempdir};
 
 use super::process::{countersign, text};
 
-/// Script that reports its version and whether someone has logged in.
+/// Script that acts as the Claude program. It reports its version and whether somebody has logged in.
 const PROGRAM: &str = r#"#!/bin/sh
 login="$CLAUDE_CONFIG_DIR/.credentials.json"
 case "$*" in

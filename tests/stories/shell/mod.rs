@@ -1,4 +1,4 @@
-//! Stories that run the program from a shell: processes, exit codes, files, and GitHub by HTTP only.
+//! Stories that run the program from a shell, with processes, exit codes and files. GitHub is reached only by HTTP.
 
 mod archive;
 mod browser;

@@ -1,4 +1,4 @@
-//! `move` from SQLite files to Postgres with a run at its gate, and the demo on Postgres.
+//! Stories about `move` from SQLite files to Postgres while a run waits at its gate, and about the demo on Postgres.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -1,4 +1,4 @@
-//! Child processes that end with the test, and their output line by line.
+//! Child processes that end with the test. Their output can be read line by line.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -11,7 +11,7 @@ use std::{
 use countersign::proc::reserved_address;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Longest wait for anything in the tests, even on a busy machine.
+/// Maximum time for which a test waits for anything. It is long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) fn countersign(arguments: &[&str]) -> Command {
@@ -20,7 +20,7 @@ pub(crate) fn countersign(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the program to its end, or kills it after `PATIENCE`.
+/// Runs the program until it ends. The program is killed after `PATIENCE`.
 pub(crate) fn run_countersign(arguments: &[&str]) -> Output {
     finish(&mut countersign(arguments))
 }
@@ -40,7 +40,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A program running in the background.
+/// A program that runs in the background and is killed on drop.
 pub(crate) struct Running {
     pub(crate) child: Child,
     lines: Receiver<String>,
@@ -65,7 +65,7 @@ impl Running {
         Self { child, lines, output: Vec::new() }
     }
 
-    /// Waits for an output line that contains `words`, and returns it.
+    /// Waits for a line of output that contains `words`, and returns the line.
     pub(crate) fn wait_for_line(&mut self, words: &str) -> String {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -80,7 +80,7 @@ impl Running {
         }
     }
 
-    /// Waits until the program exits; returns the exit code and the whole output.
+    /// Waits until the program exits. Returns the exit code and the whole output.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -109,7 +109,7 @@ impl Drop for Running {
     }
 }
 
-/// A loopback address on which nobody listens, reserved for this process.
+/// Returns a loopback address on which nobody listens. Its port stays reserved until this process ends.
 pub(crate) fn free_address() -> String {
     let (address, socket) = reserved_address().unwrap();
     // Keeps the port reserved until this process ends.

@@ -1,4 +1,4 @@
-//! The real Prometheus scrapes `/metrics` of a real `serve`.
+//! Tests in which the real Prometheus scrapes `/metrics` of a real `serve`.
 
 use std::{
     env, fs,
@@ -15,8 +15,8 @@ use super::{
     server::Site,
 };
 
-/// Path of Prometheus, if it runs on this machine. The test may not be skipped if `COUNTERSIGN_TEST_PROMETHEUS` names
-/// the path.
+/// Returns the path of Prometheus if it runs on this machine. If `COUNTERSIGN_TEST_PROMETHEUS` names the path, a
+/// Prometheus that does not run fails the test.
 fn prometheus() -> Option<String> {
     let named = env::var("COUNTERSIGN_TEST_PROMETHEUS").ok();
     let program = named.clone().unwrap_or_else(|| "prometheus".to_owned());
@@ -70,7 +70,8 @@ fn prometheus_scrapes_the_server() {
     }
 }
 
-/// Prometheus test of the alert rule: one model always fails and one sometimes.
+/// Test of the alert rule for Prometheus' own tool. The calls of one model always fail, those of another model
+/// sometimes.
 const FAILING: &str = r#"
 rule_files: [rules.yml]
 tests:

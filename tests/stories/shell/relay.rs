@@ -1,4 +1,4 @@
-//! `serve --relay` against a test relay that speaks smee's protocol.
+//! Stories about `serve --relay`, with a test relay that speaks smee's protocol.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -12,7 +12,7 @@ use super::{
     server::Site,
 };
 
-/// Function by which the relay transforms a body.
+/// Function that turns a delivery's body into the part of the relay's event that contains the body.
 type Quoting = fn(&str) -> String;
 
 struct Relay {
@@ -21,7 +21,7 @@ struct Relay {
     quoting: Arc<Mutex<Quoting>>,
 }
 
-/// Returns the JSON unchanged, as smee's own server sends it next to the headers.
+/// Puts the JSON body unchanged into the event, as smee's own server does.
 fn unchanged(body: &str) -> String {
     format!("\"body\":{body}")
 }
@@ -49,7 +49,7 @@ impl Relay {
         relay
     }
 
-    /// Sends these bytes to all listeners and closes their connections.
+    /// Sends these bytes to all listeners, then closes their connections.
     fn end_with(&self, last: &[u8]) {
         for mut stream in self.listeners.lock().unwrap().drain(..) {
             let _ = stream.write_all(last);
@@ -95,7 +95,7 @@ fn serve(mut client: TcpStream, listeners: &Mutex<Vec<TcpStream>>, quoting: &Mut
     client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
 }
 
-/// An unfinished event that is longer than any delivery.
+/// Returns an unfinished event that is longer than any delivery.
 fn endless() -> Vec<u8> {
     [b"data: ".to_vec(), vec![b'x'; 60_000_000]].concat()
 }

@@ -1,4 +1,4 @@
-//! Rotation of secrets in a running server, by the command and by the signal.
+//! Stories about the rotation of secrets in a running server, by command and by signal.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 

@@ -1,4 +1,4 @@
-//! `countersign test` on planted tests, with this machine's real runners.
+//! Stories about `countersign test` on prepared tests, with the real test runners of this machine.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +21,7 @@ fn copy(from: &Path, to: &Path, without: &str) {
     }
 }
 
-/// Repository with the planted tests of a kind, without those that hang.
+/// Creates a repository with the prepared tests for this kind of runner. Tests that hang are left out.
 fn planted(kind: &str) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/runners/planted").join(kind);
@@ -32,7 +32,8 @@ fn planted(kind: &str) -> tempfile::TempDir {
     root
 }
 
-/// Returns whether the output says that the runner or the sandbox is missing.
+/// Returns whether the output reports that the runner or the sandbox is missing. In that case prints that the test is
+/// skipped.
 fn skipped(output: &Output) -> bool {
     const APART: [&str; 2] = [
         "no sandbox works on this machine (",
@@ -58,7 +59,7 @@ fn skipped(output: &Output) -> bool {
     skipped
 }
 
-/// One line `id: outcome` per test, or `None` if the runner or the sandbox is missing.
+/// Returns one line of the form `id: outcome` per test. Returns `None` if the runner or the sandbox is missing.
 fn test_outcomes(repository: &Path, more: &[&str]) -> Option<Vec<String>> {
     let cache = tempfile::tempdir().unwrap();
     let [repository, cache] = [repository, cache.path()].map(|path| path.to_str().unwrap());
@@ -153,7 +154,7 @@ fn go_test_outcomes_are_reported_from_the_sandbox() {
     ");
 }
 
-/// Maven runs offline on Debian's own repository and reports in JUnit's XML.
+/// Maven runs offline, with Debian's own Maven repository, and writes its report as JUnit XML.
 #[test]
 #[ignore = "takes long"]
 fn java_test_outcomes_are_read_from_the_repositorys_own_command() {
@@ -208,8 +209,9 @@ fn repository_command_runs_and_a_committed_report_is_ignored() {
     assert_eq!(lines, ["new: passed"]);
 }
 
-/// A repository's tool settings may name other hosts and programs. The tool ignores them and contacts only the registry
-/// that the lock file names. That registry is not allowed here, so the error names its host.
+/// A repository's tool settings may name other hosts and programs. The package tool must ignore them and contact only
+/// the registry that the lock file names. That registry is not allowed in this test, so the error must name the
+/// registry's host.
 #[test]
 fn error_names_a_host_the_sandbox_blocked() {
     let crates = "[[package]]\nname = \"a\"\nversion = \"0.1.0\"\ndependencies = [\"cfg-if-not\"]\n\n[[package]]\n\
@@ -287,14 +289,15 @@ fn error_names_a_host_the_sandbox_blocked() {
 /// Paths and contents of files.
 type Files = Vec<(String, String)>;
 
-/// An operator's key.
+/// Secret key of an operator, which must never be stored or printed.
 const SECRET: &str = "planted-secret";
 
 fn holds_the_secret(place: &Path) -> bool {
     Command::new("grep").args(["-RqsF", SECRET]).arg(place).status().unwrap().success()
 }
 
-/// Files of a project that depends on `name`, and the operator's settings that name a mirror.
+/// Returns the files of a project that depends on the package `name`. Also returns the operator's settings, which name
+/// a mirror.
 fn mirror_project(kind: &str, name: &str, registry_info: &Value) -> (Files, Files) {
     let (sums, here) = (&registry_info["sums"][name], format!("https://127.0.0.1:{}", registry_info["port"]));
     let sum = |kind: &str| sums[kind].as_str().unwrap().to_owned();
@@ -364,7 +367,8 @@ fn mirror_project(kind: &str, name: &str, registry_info: &Value) -> (Files, File
     }
 }
 
-/// Registries on this machine: allowed hosts are reached, and hosts they redirect to are not.
+/// The registries run on this machine. Allowed hosts must be reached; hosts to which an allowed host redirects must not
+/// be reached.
 #[test]
 #[ignore = "takes long"]
 fn dependencies_come_only_from_allowed_hosts() {
@@ -419,7 +423,8 @@ fn dependencies_come_only_from_allowed_hosts() {
     }
 }
 
-/// Directory of a released package if this machine has it: fetched by `.ci/run`, or a crate in our own registry.
+/// Returns the directory of a released package, if this machine has it. The package may have been fetched by `.ci/run`
+/// or be in cargo's local registry.
 fn release(name: &str) -> Option<PathBuf> {
     let fetched = std::env::var_os("COUNTERSIGN_TEST_RELEASES").map(PathBuf::from);
     let home = |name: &str, usual: &str| {
@@ -433,7 +438,7 @@ fn release(name: &str) -> Option<PathBuf> {
     places.find_map(|place| Some(place.join(name)).filter(|release| release.is_dir()))
 }
 
-/// Names of the tests in another runner's output, between these texts.
+/// Returns the test names in another runner's output. A name is the part of a line between `before` and `after`.
 fn named<'l>(lines: &'l str, before: &str, after: &str) -> Vec<&'l str> {
     let mut names: Vec<&str> =
         lines.lines().filter_map(|line| line.trim().strip_prefix(before)?.strip_suffix(after)).collect();
@@ -441,7 +446,8 @@ fn named<'l>(lines: &'l str, before: &str, after: &str) -> Vec<&'l str> {
     names
 }
 
-/// Each test of released packages has the same name and outcome in the sandbox as with its own runner outside.
+/// Each test of some released packages must have the same name and outcome in the sandbox as with the package's own
+/// runner outside.
 #[test]
 #[ignore = "takes long"]
 fn released_suites_have_the_same_outcomes_inside_the_sandbox() {

@@ -1,4 +1,4 @@
-//! `localhub`, `setup`, `serve` and `doctor` as separate processes that communicate only by HTTP.
+//! Stories with `localhub`, `setup`, `serve` and `doctor` as separate processes that communicate only by HTTP.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use super::{
     process::{PATIENCE, Running, countersign, free_address, run_countersign, text},
 };
 
-/// A localhub with the App installed, and the files setup wrote.
+/// A localhub on which the App is installed, and the files that `setup` wrote.
 pub(super) struct Site {
     home: TempDir,
     hub: Running,
@@ -35,7 +35,7 @@ impl Site {
         site
     }
 
-    /// A localhub without an App.
+    /// Starts a localhub without an App.
     pub(super) fn bare() -> Self {
         let home = tempdir().unwrap();
         let hub_data = home.path().join("hub");
@@ -54,7 +54,7 @@ impl Site {
         Self { home, hub, browser, issues, config }
     }
 
-    /// Address of the localhub.
+    /// Returns the address of the localhub.
     pub(super) fn github(&self) -> Url {
         self.issues.join("/").unwrap()
     }
@@ -78,13 +78,13 @@ impl Site {
         self.edit("127.0.0.1:8009", &free_address());
     }
 
-    /// Registers and installs the App in the browser.
+    /// Registers the App in the browser and installs it.
     pub(super) fn register(&mut self, setup: &mut Running) {
         let created = self.consent(setup);
         self.install(&created);
     }
 
-    /// Registers the App and returns the page that links to its installation.
+    /// Registers the App in the browser. Returns the page that links to the App's installation.
     pub(super) fn consent(&mut self, setup: &mut Running) -> Page {
         let start = address(&setup.wait_for_line("Open "));
         let page = self.browser.open(&start);
@@ -107,7 +107,7 @@ impl Site {
         );
     }
 
-    /// Page that lists the open issues or pull requests.
+    /// Returns the page that lists the open issues or pull requests.
     pub(super) fn page_of(&mut self, list: &str) -> String {
         let at = self.issues.join(list).unwrap();
         self.browser.open(&at).body
@@ -157,7 +157,7 @@ impl Site {
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     }
 
-    /// Asserts that `serve` exits with code 1 and one sentence that contains `words`.
+    /// Asserts that `serve` exits with code 1 and an error that contains `words`.
     fn assert_serve_fails(&self, words: &str) {
         let output = run_countersign(&["serve", "--config", self.config.to_str().unwrap()]);
         let printed = text(&output.stderr);
@@ -165,7 +165,7 @@ impl Site {
         assert!(printed.starts_with("countersign: ") && printed.contains(words), "{printed}");
     }
 
-    /// Asserts that `doctor` reports `words` after `broken` ran, then restores the files.
+    /// Runs `broken`, which damages the files. Asserts that `doctor` then reports `words`, and restores the files.
     fn assert_doctor_reports(&self, broken: impl FnOnce(), words: &str) {
         let (settings, key) = (self.settings(), fs::read(self.key()).unwrap());
         broken();
@@ -185,13 +185,13 @@ impl Site {
     }
 }
 
-/// Web address in a line.
+/// Returns the web address in a line of output.
 fn address(line: &str) -> Url {
     let word = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
     word.parse().unwrap()
 }
 
-/// Action of the page's only form.
+/// Returns the action of the page's only form.
 fn form_of(body: &str) -> String {
     body.split("action=\"").nth(1).unwrap().split('"').next().unwrap().replace("&amp;", "&")
 }
@@ -434,7 +434,7 @@ impl Site {
         self.address("listen = ")
     }
 
-    /// Address of the private listener.
+    /// Returns the address of the private listener, which serves the operator's pages.
     pub(super) fn page(&self) -> String {
         self.address("private_listen = ")
     }
@@ -444,7 +444,7 @@ impl Site {
         line.split('"').nth(1).unwrap().to_owned()
     }
 
-    /// Labels the first issue and returns the address of its page.
+    /// Adds a label to the first issue. Returns the address of the issue's page.
     pub(super) fn label(&mut self, label: &str) -> Url {
         let issue = self.issues.join("issues/1").unwrap();
         let page = self.browser.open(&issue);
@@ -456,7 +456,7 @@ impl Site {
         &mut self.browser
     }
 
-    /// Comments on the issue with this page.
+    /// Posts a comment on the issue whose page has this address.
     pub(super) fn comment(&mut self, issue: &Url, text: &str) {
         let page = self.browser.open(issue);
         self.browser.submit(&page, "/comment", &[("body", text)]);
@@ -466,7 +466,7 @@ impl Site {
         self.browser.wait_for(page, words);
     }
 
-    /// Lets other users enter the bot's directory.
+    /// Lets other users of this machine enter the bot's directory.
     pub(super) fn open_to_others(&self) {
         fs::set_permissions(self.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     }

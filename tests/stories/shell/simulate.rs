@@ -1,4 +1,4 @@
-//! `simulate` reports what an event would do without doing it.
+//! Stories about `simulate`, which reports the effects that an event would have without causing them.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -20,7 +20,8 @@ use crate::{
     world::{Setting, World, world},
 };
 
-/// Hash of every file below a directory, except the files SQLite readers write next to a database.
+/// Collects the hash of every file below a directory. The files that SQLite writes next to a database even when reading
+/// are left out.
 fn files(below: &Path, found: &mut BTreeMap<String, Hash>) {
     for entry in fs::read_dir(below).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.to_str().unwrap().to_owned();
@@ -32,7 +33,7 @@ fn files(below: &Path, found: &mut BTreeMap<String, Hash>) {
     }
 }
 
-/// Simulates an event while the server runs, and asserts that neither GitHub nor the data change.
+/// Simulates an event while the server runs. Asserts that neither GitHub nor the data change. Returns the report.
 async fn simulate(w: &World, event: SimulatedAction, by: &str) -> String {
     let seen = || {
         let mut found = BTreeMap::new();
@@ -145,7 +146,7 @@ async fn simulation_works_on_postgres() {
     w.stands(RunViewStatus::Asking).await;
 }
 
-/// GitHub never answers, and a person interrupts the command.
+/// GitHub never responds, and a person interrupts the command. The command must still delete its copy of the data.
 #[tokio::test]
 async fn interrupted_simulation_deletes_its_copy() {
     let w = world().await;

@@ -1,8 +1,10 @@
-//! Runs of each workflow that the first version interrupted in the middle of a step resume in this version.
+//! Stories in which runs that the first version left in the middle of a step resume in this version. Each workflow is
+//! covered.
 //!
-//! `fixtures/stages-VERSION.tar.zst` has a directory for each row of [`STAGES`]: the bot's and the hub's directories,
-//! as a kill left them. [`each_stage_resumes_from_data_of_the_first_version`] writes the file if `UPDATE_STATES` is
-//! set and the file is missing; it never rewrites an existing one. Keys and secrets in it open nothing.
+//! `fixtures/stages-VERSION.tar.zst` contains a directory for each row of [`STAGES`], with the directories of the bot
+//! and the hub as a kill left them. [`each_stage_resumes_from_data_of_the_first_version`] writes the file only if
+//! `UPDATE_STATES` is set and the file does not exist. An existing file is never rewritten. The keys and secrets in the
+//! file give access to nothing.
 
 use std::{
     collections::BTreeSet,
@@ -26,13 +28,13 @@ use crate::{
     world::{Known, Setting, World, directory},
 };
 
-/// A stage: how its run starts, where it is interrupted, and its status after it resumed.
+/// A stage: the way its run starts, the point at which the run is interrupted, and the run's status after resuming.
 struct Stage {
     name: &'static str,
-    /// Label set by maya, or her comment.
+    /// Comment by the user maya that starts the run.
     starts: &'static str,
-    /// Workflow, role and number of the paid call after which the run is interrupted. `None` if the run is copied while
-    /// it waits.
+    /// Workflow, role and number of the paid call after which the run is interrupted. `None`: the run is copied while
+    /// no step is running.
     cut: Option<(&'static str, &'static str, u32)>,
     resumes_as: RunViewStatus,
 }
@@ -84,7 +86,7 @@ const STAGES: [Stage; 9] = [
     },
 ];
 
-/// Contents of `kept.json`, next to the directories of a stage.
+/// Contents of the file `kept.json`, which is stored next to the directories of a stage.
 #[derive(Serialize, Deserialize)]
 struct StageFile {
     known: Known,
@@ -116,7 +118,7 @@ impl Stage {
         w
     }
 
-    /// Plays the stage and returns the directory a kill at its point leaves.
+    /// Plays the stage up to its point of interruption. Returns the directory that a kill at that point would leave.
     async fn interrupted(&self) -> TempDir {
         let mut w = self.world().await;
         let copied = self
@@ -140,7 +142,7 @@ impl Stage {
         directory
     }
 
-    /// Opens the directory as a server of this version does. The run resumes, and no call is paid twice.
+    /// Opens the directory like a server of this version. Asserts that the run resumes and that no call is paid twice.
     async fn resume(&self, directory: TempDir) {
         let kept: StageFile =
             serde_json::from_slice(&fs::read(directory.path().join("kept.json")).unwrap()).unwrap();
@@ -180,7 +182,7 @@ impl Stage {
     }
 }
 
-/// Prompt hash of a call.
+/// Returns the hash of the prompt from the stored body of a call.
 fn prompt(body: &str) -> String {
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
     body["prompt"].as_str().unwrap().to_owned()
@@ -217,8 +219,8 @@ fn file() -> PathBuf {
     fixtures().join(format!("stages-{major}.{minor}.tar.zst"))
 }
 
-/// Fails if a stored format changes and the code no longer reads what the first version stored. Fix the reader, never
-/// the fixture.
+/// Fails if a stored format has changed so that the code can no longer read data stored by the first version. In that
+/// case fix the code that reads the data, never the fixture.
 #[tokio::test]
 #[ignore = "takes long"]
 async fn each_stage_resumes_from_data_of_the_first_version() {

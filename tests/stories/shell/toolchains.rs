@@ -1,4 +1,4 @@
-//! Toolchains in directories the sandbox's user cannot enter, such as root's home.
+//! Stories about toolchains in directories that the sandbox's user cannot enter, such as root's home directory.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ fn program(path: &Path, script: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Creates a `PATH` without bubblewrap, with a Rust toolchain that only root can reach.
+/// Creates a folder with a `PATH` directory that lacks bubblewrap, and a Rust toolchain that only root can reach.
 fn root_only_toolchain() -> TempDir {
     let home = tempdir().unwrap();
     let (path, rust) = (home.path().join("path"), home.path().join("rust"));
@@ -81,7 +81,7 @@ fn toolchain_only_root_can_reach_is_reported_with_the_fix() {
     assert!(printed.contains(&fix) && printed.contains("lld: done"), "{printed}");
 }
 
-/// A rehearsal on localhub, from setup to approved code.
+/// Runs a rehearsal on localhub, from `setup` to approved code.
 #[test]
 #[ignore = "takes long"]
 fn rehearsal_reaches_approved_code() {

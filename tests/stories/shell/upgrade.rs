@@ -1,9 +1,10 @@
-//! Upgrades: data of an older version are copied before they are changed, and data of a newer version are refused.
+//! Stories about upgrades. Data of an older version are copied before they are changed, and data of a newer version are
+//! refused.
 //!
-//! `fixtures/data-VERSION.tar.zst` contains a small world as a release left it: the bot's and the hub's directories,
-//! with one run that ended, one at its gate and one in the middle of a step. The story
-//! [`run_stored_by_this_version_resumes_in_the_middle_of_a_step`] writes the file if `UPDATE_STATES` is set and never
-//! rewrites it. Keys and secrets in it open nothing.
+//! `fixtures/data-VERSION.tar.zst` contains a small test environment as a release left it, with the directories of the
+//! bot and the hub. One of its runs has ended, one is at its gate, and one is in the middle of a step. The story
+//! [`run_stored_by_this_version_resumes_in_the_middle_of_a_step`] writes the file if `UPDATE_STATES` is set and the
+//! file does not exist. An existing file is never rewritten. The keys and secrets in the file give access to nothing.
 
 use std::{
     fs,
@@ -33,10 +34,11 @@ use crate::{
     world::{Known, Setting, World, directory, world},
 };
 
-/// Schema versions of main.db and of a repository's database whose last migrations [`make_older`] reverts.
+/// Newest schema versions of main.db and of a repository's database. [`make_older`] reverts the migrations to these
+/// versions.
 const NEWEST: [u32; 2] = [7, 8];
 
-/// Reverts the last migrations, so that the files look as if the previous version had written them.
+/// Reverts the last migration of each database, so that the files look as if the previous version had written them.
 fn make_older(data: &Path, checkpoints: &Path) {
     let main = Connection::open(data.join("main.db")).unwrap();
     let padding = "INSERT INTO meta VALUES ('padding', hex(randomblob(1000000)))";
@@ -51,7 +53,7 @@ fn make_older(data: &Path, checkpoints: &Path) {
         .unwrap();
 }
 
-/// Runs a command that opens the data, from a shell that first runs `before`.
+/// Runs `countersign runs`, which opens the data, from a shell that first executes `before`.
 fn runs(before: &str, config: &Path) -> Output {
     let program = env!("CARGO_BIN_EXE_countersign");
     let mut shell = Command::new("sh");
@@ -59,7 +61,7 @@ fn runs(before: &str, config: &Path) -> Output {
     shell.output().unwrap()
 }
 
-/// Shell code that limits the file size in blocks, so that writes fail as on a full disk and no process is killed.
+/// Shell code that limits the size of files, so that writes fail as on a full disk. The limit kills no process.
 const LIMIT_FILE_SIZE: &str = "trap '' XFSZ; ulimit -f 256;";
 
 fn assert_refused(before: &str, config: &Path) -> String {
@@ -208,16 +210,18 @@ async fn newer_data_is_refused_with_the_way_to_downgrade() {
     w.find("waits for a person");
 }
 
-/// Contents of `kept.json`, next to the directories of a stored world.
+/// Contents of the file `kept.json`, which is stored next to the directories of a stored test environment.
 #[derive(Serialize, Deserialize)]
 struct WorldFile {
     known: Known,
     now: Timestamp,
-    /// Issue whose run has ended. `asking` is the issue of the run at its gate, `amid` that of the interrupted run.
+    /// Issue whose run has ended. `asking` is the issue of the run at its gate, and `amid` is the issue of the
+    /// interrupted run.
     ended: IssueNo,
     asking: IssueNo,
     amid: IssueNo,
-    /// Results of the ended run, as the version that stored it reads them.
+    /// Steps of the ended run, as read by the version that stored the run. The next two fields are the run's spending
+    /// and the hash of its design.
     trail: Vec<String>,
     spent: MicroUsd,
     design: Hash,
@@ -237,8 +241,8 @@ impl World {
         self.hub.branch_file(self.repo, &self.branch(), &file).unwrap()
     }
 
-    /// Copies hub and bot, as a kill would leave them, at the first commit after which `when` returns true for the
-    /// repository's database.
+    /// Copies the hub's and the bot's data in the state that a kill would leave. The copy is made at the first commit
+    /// after which `when` returns true for the repository's database.
     pub(super) fn copy_when(
         &self,
         when: impl Fn(&Path) -> bool + Send + Sync + 'static,
@@ -272,8 +276,8 @@ impl World {
     }
 }
 
-/// Returns whether a run of this workflow is in the visit that paid its `nth` call of this role, without an open
-/// journal entry.
+/// Returns whether a run of this workflow is still in the visit in which it paid its `nth` call of this role, and that
+/// visit has no unfinished journal entry.
 pub(super) fn paid_amid(checkpoints: &Path, workflow: &str, role: &str, nth: u32) -> bool {
     let sql = "SELECT EXISTS (SELECT 1 FROM run JOIN call ON call.run = run.seq AND call.visit = run.visit
                    WHERE run.workflow = ?1 AND call.body ->> 'status' = 'done' AND call.body ->> 'role' = ?2
@@ -284,7 +288,7 @@ pub(super) fn paid_amid(checkpoints: &Path, workflow: &str, role: &str, nth: u32
     open.query_row(sql, params![workflow, role, nth], |row| row.get(0)).unwrap()
 }
 
-/// A world with three runs. The last was interrupted at the commit that records its paid draft.
+/// Creates a test environment with three runs. The last run was interrupted at the commit that records its paid draft.
 async fn interrupted_world() -> TempDir {
     let toml = format!("{PRICES}[budget]\nrun = \"$4\"\n");
     let files = vec![("src/lib.rs".to_owned(), b"pub struct Minutes(pub u32);\n".to_vec())];
@@ -329,7 +333,7 @@ pub(super) fn pack(directory: &Path) -> Vec<u8> {
     zstd::encode_all(&files[..], 19).unwrap()
 }
 
-/// Opens a stored world as a server of this version does, and asserts that everything in it continues.
+/// Opens a stored test environment like a server of this version. Asserts that all runs in it continue correctly.
 async fn assert_carried_over(packed: &[u8]) {
     let directory = directory();
     tar(&["--no-same-owner", "-xf", "-"], directory.path(), &zstd::decode_all(packed).unwrap());
@@ -396,7 +400,7 @@ async fn assert_carried_over(packed: &[u8]) {
     assert_eq!(wrong, [""; 0], "documents and audit chain");
 }
 
-/// Stored rows of the call ledger.
+/// Returns the stored rows of the call ledger.
 pub(super) fn calls(checkpoints: &Path) -> Vec<(i64, i64, String, String)> {
     let open = Connection::open(checkpoints).unwrap();
     let mut statement = open.prepare("SELECT run, visit, key, body FROM call").unwrap();
@@ -420,8 +424,9 @@ async fn run_stored_by_this_version_resumes_in_the_middle_of_a_step() {
     assert_carried_over(&packed).await;
 }
 
-/// Fails if a stored format changes (a checkpoint, a journal entry, a ledger row, a gate, an answer, a document) and
-/// the code no longer reads what a release stored. Fix the reader, never the fixture.
+/// Fails if a stored format has changed so that the code can no longer read data stored by a release. The formats are
+/// those of checkpoints, journal entries, ledger rows, gates, answers and documents. In that case fix the code that
+/// reads the data, never the fixture.
 #[tokio::test]
 async fn runs_stored_by_each_release_resume_in_the_middle_of_a_step() {
     let files = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path());

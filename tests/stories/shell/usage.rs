@@ -1,4 +1,4 @@
-//! Error messages and exit codes of wrong command lines.
+//! Tests of the error messages and exit codes for wrong command lines.
 
 use std::{io::Write, process::Command};
 

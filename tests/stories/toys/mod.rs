@@ -1,5 +1,5 @@
-//! Toy workflows for tests, built on the document stage: one publishes several files, one publishes code and watches
-//! it until it is merged.
+//! Toy workflows for tests, built on the document stage. One publishes a document of several files. The other publishes
+//! code and watches it until the code is merged.
 
 mod pages;
 
@@ -10,7 +10,7 @@ use countersign::{
     workflows,
 };
 
-/// The product's workflows and the toys.
+/// All workflows of the product and the toy workflows.
 pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
     &workflows::route::RouteWorkflow,
     &workflows::scout::ScoutWorkflow,
@@ -22,7 +22,7 @@ pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
     &pages::Made::<true>,
 ];
 
-/// Settings of these workflows.
+/// Settings of the workflows in [`ALL`].
 pub(crate) const TABLES: &[WorkflowDefaults] = &[
     WorkflowDefaults { routes: true, ..WorkflowDefaults::for_document("route", "") },
     WorkflowDefaults {
@@ -44,7 +44,7 @@ pub(crate) const TABLES: &[WorkflowDefaults] = &[
     WorkflowDefaults::for_document("patch", "docs/patch/{issue}.md"),
 ];
 
-/// Builds a [`StepInfo`].
+/// Returns a [`StepInfo`] with these values.
 const fn step(id: &'static str, title: &'static str, kind: StepKind) -> StepInfo {
     StepInfo { id, title, kind }
 }

@@ -1,5 +1,5 @@
-//! `pages` publishes a document of several files, which is reviewed before a person approves it. `patch` does the same
-//! with code, which is pushed once it is approved and watched until it is merged.
+//! Two toy workflows. `pages` publishes a document of several files, which is reviewed before a person approves it.
+//! `patch` does the same with code, which is pushed after its approval and watched until it is merged.
 
 use countersign::{
     commands::{CommandKind, CommandSpec},

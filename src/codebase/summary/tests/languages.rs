@@ -1,4 +1,4 @@
-//! Snapshots of the summary of a difficult sample in each language.
+//! Checks snapshots of the summary of a difficult sample in each language.
 
 use super::*;
 

@@ -41,7 +41,7 @@ pub(super) fn all(summary: &Summary) -> Vec<&CodeItem> {
     found
 }
 
-/// Checks that everything in a summary occurs in the source at the given line.
+/// Checks that every text in a summary occurs in the source at the given line.
 pub(super) fn assert_exact(text: &str, summary: &Summary) {
     let lines: Vec<&str> = text.lines().collect();
     let stands = |first: u32, expected: &str| {
@@ -72,8 +72,8 @@ pub(super) fn assert_exact(text: &str, summary: &Summary) {
     }
 }
 
-/// Returns whether a signature contains its item's name. Otherwise a later item must have that name, as in `struct { …
-/// } name;`.
+/// Returns whether a signature contains its item's name. If it does not, a later item must have that name, as in
+/// `struct { … } name;`.
 fn is_named(item: &CodeItem, items: &[&CodeItem]) -> bool {
     let contains_name = |item: &CodeItem| {
         item.name.split(|c: char| !c.is_alphanumeric() && c != '_').all(|word| item.signature.contains(word))
@@ -86,8 +86,8 @@ fn is_named(item: &CodeItem, items: &[&CodeItem]) -> bool {
         || items.iter().any(|other| behind(&other))
 }
 
-/// Renders a summary for snapshots: doc, imports as `line module: names`, items as `kind name // doc`. A dash marks
-/// private items; braces enclose children.
+/// Renders a summary for snapshots: the documentation, the imports as `line module: names`, and the items as `kind name
+/// // doc`. A dash marks private items, and braces enclose children.
 fn page(language: Language, text: &str) -> String {
     fn render(item: &CodeItem) -> String {
         let public = if item.public { "" } else { " -" };
@@ -258,7 +258,7 @@ fn summary_of_statements_with_many_names_stays_within_its_size_limit() {
     }
 }
 
-/// Each of these texts took minutes when the time was quadratic.
+/// Summarizes long texts, each of which took minutes when the summary took quadratic time.
 #[test]
 #[ignore = "takes long"]
 fn long_texts_take_linear_time() {

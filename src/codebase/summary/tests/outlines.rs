@@ -55,7 +55,7 @@ fn outline_survives_truncated_and_long_texts() {
     }
 }
 
-/// Summarizes a text without blanking its function bodies.
+/// Summarizes a text without first blanking its function bodies.
 fn whole(language: Language, text: &str) -> Summary {
     let grammar = grammar::grammar_for(language).unwrap();
     parse::begin_file(grammar, text);

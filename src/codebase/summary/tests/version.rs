@@ -1,4 +1,4 @@
-//! Checks that the digest version changes when the digest of an unchanged text changes.
+//! Checks that the digest version is raised when the digest of an unchanged text changes.
 
 use super::*;
 use crate::{
@@ -9,7 +9,8 @@ use crate::{
     types::Hash,
 };
 
-/// Texts to digest in addition to the samples: settings, prose, and files excluded by content.
+/// Texts that are digested in addition to the samples: settings, prose, and files that are excluded because of their
+/// content.
 const OTHERS: &[(Language, &str)] = &[
     (Language::Json, "{\n  \"name\": \"thing\",\n  \"scripts\": { \"test\": \"run\" }\n}\n"),
     (
@@ -30,7 +31,7 @@ const OTHERS: &[(Language, &str)] = &[
     (Language::Other, "a\0b"),
 ];
 
-/// Returns the names and versions of the grammars in `Cargo.lock`.
+/// Returns the `Cargo.lock` entries of the grammars, which contain their names and versions.
 fn grammars() -> impl Iterator<Item = &'static str> {
     let packages = include_str!("../../../../Cargo.lock").split("\n\n");
     packages.filter(|package| package.contains("name = \"tree-sitter"))

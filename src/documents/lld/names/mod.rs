@@ -1,9 +1,9 @@
 //! Finds names in a design that should be in the repository but are not.
 //!
 //! A qualified name is doubtful if no file contains its last part. Paths and imports are looked up too. Names that the
-//! design declares are accepted, and so are qualified names whose first part is not defined in this repository, because
-//! they belong to a dependency. A name that nearly matches a real name is an error. Other unknown names are warnings
-//! for the reviewer, because a false error would send a good design back.
+//! design declares are accepted. Qualified names whose first part is not defined in this repository are also accepted,
+//! because they belong to a dependency. A name that nearly matches a real name is an error. Any other unknown name is
+//! only a warning for the reviewer, because a false error would send a good design back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +14,19 @@ use crate::documents::{
     path_rules, quotable_path,
 };
 
-/// Maximum mistakes reported per kind.
+/// Maximum number of mistakes reported per kind.
 const NAMED_MISTAKES: usize = 12;
 
-/// Maximum words that are looked up. Each look-up scans all files, which takes a millisecond in the largest repository.
+/// Maximum number of words that are looked up. Each look-up scans all files, which takes a millisecond in the largest
+/// repository.
 const NAMED_WORDS: usize = 2_000;
 const NAMED_BLOCKS: usize = 100;
 
-/// Maximum unknown words, and paths, that are compared with every name or path of the repository to find a similar one.
+/// Maximum number of unknown words, and of unknown paths, for each of which a similar name or path is looked up in the
+/// repository.
 const NAMED_UNKNOWN: usize = 200;
 
-/// Words for the enclosing scope in code.
+/// Keywords that refer to the enclosing scope in code.
 const SELF_WORDS: [&str; 5] = ["Self", "crate", "self", "super", "this"];
 
 /// Reports paths, words and imports in a design that do not exist in the repository.
@@ -88,8 +90,8 @@ impl<'a> DesignNameChecker<'a> {
         self.schema.section_title(self.section_number(at)).to_owned()
     }
 
-    /// Returns the pieces of code, each with its offset and whether it is a block. Chapters about tests and fixtures
-    /// are left out, because their names are made up.
+    /// Returns the pieces of code, each with its offset and a flag that is true for a code block. Chapters about tests
+    /// and fixtures are left out, because the names in them are made up.
     fn code_pieces(&self) -> impl Iterator<Item = (&'a str, usize, bool)> {
         let blocks = self.outline.code_blocks.iter().take(NAMED_BLOCKS);
         let blocks = blocks.map(|block| (block.text.as_str(), block.range.start, true));
@@ -164,7 +166,7 @@ impl<'a> DesignNameChecker<'a> {
         strange.take(NAMED_MISTAKES).collect()
     }
 
-    /// Reports imports that do not resolve. Also returns the names it reported.
+    /// Reports imports that do not resolve. Also returns the reported names.
     fn check_imports(&self) -> (Vec<DocumentMistake>, BTreeSet<String>) {
         let files: Vec<&str> = self.lld.files.iter().map(|row| row.path.trim_end_matches('/')).collect();
         let (mut out, mut reported) = (Vec::new(), BTreeSet::new());
@@ -259,8 +261,8 @@ impl<'a> DesignNameChecker<'a> {
         chain.parts.len() > 1 && !SELF_WORDS.contains(&first) && !self.repository.defines_name(first)
     }
 
-    /// Returns the parts of a name that must occur in the repository's code, if the name is in prose about existing
-    /// code.
+    /// Returns the parts of a name that must occur in the repository's code. The result is empty unless the name is in
+    /// prose about existing code.
     fn doubtful_parts<'c>(&self, chain: &'c QualifiedName<'a>, at: usize) -> &'c [&'a str] {
         let speaks = self.schema.prose_chapters.contains(&self.chapter_number(at));
         let quoted = chain.before.ends_with(['"', '\'', '-', '/', '@', '$', '%']);
@@ -296,7 +298,7 @@ impl QualifiedName<'_> {
         !SELF_WORDS.contains(&word) && (self.parts.len() > 1 || shaped || self.is_called())
     }
 
-    /// Returns whether the code declares the name here: after a keyword, or before `:` or `=`.
+    /// Returns whether the code around the name declares it: the name follows a keyword, or it precedes `:` or `=`.
     fn is_declared(&self, in_signature: bool) -> bool {
         let (before, after) = (self.before.trim_end_matches([' ', '\t', '*', '&']), self.after.trim_start());
         let word = before.len() < self.before.len() && before.ends_with(|c: char| c.is_ascii_lowercase());
@@ -349,8 +351,8 @@ fn is_code_word(word: &str) -> bool {
         || inner.chars().zip(inner.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase())
 }
 
-/// Returns the path with which a code span starts, without the line number or name after it. Returns `None` if it
-/// starts with no path.
+/// Returns the path at the start of a code span, without a line number or name after the path. Returns `None` if the
+/// span does not start with a path.
 fn leading_path(span: &str) -> Option<&str> {
     let path = span.split([':', '#']).next().unwrap_or(span);
     let legal = |c: char| c.is_ascii_alphanumeric() || "_-./@+".contains(c);

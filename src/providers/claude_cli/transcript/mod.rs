@@ -1,9 +1,9 @@
-//! Parses and judges the output of the Claude CLI.
+//! Parses the output of the Claude CLI and decides whether the call succeeded.
 //!
-//! An answer is accepted only if everything agrees: exit status, result line, `is_error`, stop reason, the model of
-//! every assistant message, and text or a value that fits the schema. `subtype` is "success" even for failed API calls,
-//! so only its error values are used. The text of a good answer is never searched for error messages. The banner of a
-//! failed call is searched, but only if nothing else identifies the failure.
+//! A response is accepted only if all parts of the output agree: exit status, result line, `is_error`, stop reason, the
+//! model of every assistant message, and text or a value that fits the schema. `subtype` is "success" even for failed
+//! API calls, so only its error values are used. The text of a good response is never searched for error messages. The
+//! banner of a failed call is searched, but only if nothing else identifies the failure.
 
 use std::collections::HashMap;
 
@@ -20,21 +20,21 @@ use crate::{proc::ChildOutput, types::Timestamp};
 /// Model name in messages that the program generates itself, such as error banners.
 const SYNTHETIC: &str = "<synthetic>";
 
-/// Maximum distinct models recorded per answer.
+/// Maximum number of distinct models recorded per response.
 const MODELS: usize = 8;
 
 /// State collected from the output lines. Parsing is lenient: fields differ between versions, and unknown lines are
 /// skipped.
 #[derive(Default)]
 pub(super) struct ClaudeTranscript {
-    /// Distinct models of the assistant messages in order, up to `MODELS`.
+    /// Distinct models named in the assistant messages, in order of appearance, at most `MODELS`.
     served: Vec<String>,
     /// `error` field of the last message that the program generated itself.
     error: Option<String>,
     retries: u32,
-    /// Set if the subscription's quota is exhausted; holds the reset time, if the program named one.
+    /// Set if the subscription's quota is exhausted. The inner value is the reset time, if the program named one.
     used_up: Option<Option<Timestamp>>,
-    /// Tokens of the assistant messages by message id: (input, output).
+    /// Input and output tokens of each assistant message, by message id.
     partial: HashMap<String, (u64, u64)>,
     result: Option<Value>,
 }
@@ -110,8 +110,8 @@ impl ClaudeTranscript {
         usage
     }
 
-    /// Fills in the token counts if the result's usage is zero, as it is after some failures. Uses the usage by model,
-    /// or else the assistant messages.
+    /// Computes the token counts if those of the result line are zero, as happens after some failures. Uses the
+    /// result's usage by model, or, if that is missing or zero too, the counts of the assistant messages.
     fn count_fallback(&self, usage: &mut Usage) {
         let by_model = self.result.as_ref().and_then(|result| result["modelUsage"].as_object());
         for row in by_model.into_iter().flat_map(|table| table.values()) {
@@ -129,7 +129,7 @@ impl ClaudeTranscript {
         }
     }
 
-    /// Judges a finished call at time `now`.
+    /// Decides whether a finished call succeeded, and which error it is if not. `now` is the current time.
     pub(super) fn judge(
         &self,
         call: &ModelCall,
@@ -183,13 +183,14 @@ impl ClaudeTranscript {
         Ok(answer)
     }
 
-    /// A model that answered but was not requested.
+    /// Returns the name of a model that answered although the call did not request it; `None` if only the requested
+    /// model answered.
     fn wrong_model(&self, call: &ModelCall) -> Option<&str> {
         let other = |served: &&String| !served.is_empty() && !call.may_be_served_by(served);
         self.served.iter().find(other).map(String::as_str)
     }
 
-    /// Validates the answer; with a schema, also returns the value.
+    /// Validates the response and returns its text. If the call has a schema, also returns the value.
     fn validated_answer(
         &self,
         call: &ModelCall,

@@ -40,15 +40,15 @@ struct ClaudeEnding {
     exit: i32,
     #[serde(default)]
     schema: bool,
-    /// `None` for a good answer.
+    /// Expected error. `None` if the response must be accepted.
     must: Option<CallErrorKind>,
     #[serde(default)]
     stderr: String,
-    /// Output that is not JSON. Each row sets one of `text`, `lines` and `result`.
+    /// Output that is not JSON. Each row sets exactly one of `text`, `lines` and `result`.
     text: Option<String>,
     /// Output lines of `stream-json`.
     lines: Option<Vec<Value>>,
-    /// The result line: the whole output of `json`, or the last line of `stream-json`.
+    /// The result line. It is the whole output in the format `json`, and the last line in the format `stream-json`.
     result: Option<Value>,
     #[serde(default)]
     before: Vec<Value>,
@@ -83,8 +83,8 @@ impl ClaudeEnding {
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Expected failure if the output is only the result line. That line names no model, so it is never accepted as an
-    /// answer.
+    /// Returns the expected failure if the output consists only of the result line. A result line names no model, so
+    /// that output is never accepted as a response.
     fn must_without_messages(&self) -> CallErrorKind {
         match &self.must {
             None | Some(CallErrorKind::WrongModel { .. }) => CallErrorKind::WrongModel { served: None },
