@@ -46,8 +46,8 @@ impl AgentTool {
         matches!(self, Read | List | Search | Count | Diff)
     }
 
-    /// Returns whether the tool runs a command of the repository's toolchain. All tools that neither read the commit
-    /// nor run a command write files or use the network.
+    /// Returns whether the tool runs a command of the repository's toolchain. Other tools read the commit, write files
+    /// or use the network.
     pub fn is_command(self) -> bool {
         matches!(self, Typecheck | Lint | Format | Test)
     }

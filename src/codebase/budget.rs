@@ -49,8 +49,8 @@ struct FormUpgrade {
     piece: usize,
     form: usize,
     tokens: usize,
-    /// Priority; lower values come first. 0 is the first form of a required piece, 1 a longer required form, and 2 any
-    /// other upgrade.
+    /// Priority; lower values come first. 0: the shortest form of a required piece. 1: a longer form that a required
+    /// piece must have. 2: replacing any piece by a longer form.
     turn: u8,
     density: f64,
 }

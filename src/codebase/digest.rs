@@ -72,8 +72,8 @@ impl Digest {
         self.uses.iter()
     }
 
-    /// Returns whether the text contains this exact name. The result is never false for a name in the text, but it can
-    /// be wrongly true. Over ten thousand files, about one absent name in a thousand is reported as present.
+    /// Returns whether the text probably contains this exact name. There are no false negatives, but there can be false
+    /// positives: with ten thousand files, about one absent name in a thousand is reported as present.
     pub fn contains_name(&self, name: &str) -> bool {
         self.spelled.binary_search(&hash_name(name)).is_ok()
     }

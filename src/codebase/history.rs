@@ -44,8 +44,8 @@ const LEAST: f64 = 2.5;
 const TELLING: f64 = 1.0;
 const SHORT: usize = 3;
 
-/// Score added for each file that both the design changes and the issue names. One such file outweighs several shared
-/// words.
+/// Score added for each file that is changed by the design and also named in the issue. One such file outweighs several
+/// shared words.
 const SAME_FILE: f64 = 8.0;
 
 /// Maximum number of characters quoted from a text.

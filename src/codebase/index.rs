@@ -31,8 +31,8 @@ pub(super) struct CommitWords {
     pub(super) files: Vec<usize>,
 }
 
-/// Maximum number of files changed by an earlier commit that the index uses. A larger commit says little about each of
-/// its files.
+/// The index ignores earlier commits that changed more files than this, because a large commit says little about each
+/// of its files.
 const PAST_COMMIT_FILES: usize = 20;
 
 /// An indexed file with its digest.

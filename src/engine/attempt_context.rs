@@ -44,8 +44,8 @@ pub struct RunInfo {
 /// Information that [`once`](AttemptContext::once) passes to its work closure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EffectAttempt {
-    /// Whether an earlier attempt may already have performed the effect. The work may use this flag only to look for
-    /// that effect before it acts, never to choose a branch.
+    /// Whether an earlier attempt may already have performed the effect. The step may use this flag only to check
+    /// whether the effect already exists; the flag must not otherwise change what the step does.
     pub interrupted: bool,
 }
 

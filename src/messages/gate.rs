@@ -33,7 +33,7 @@ const DIFF_CHARS: usize = 6_000;
 const DOCUMENT_CHARS: usize = 50_000;
 /// Maximum number of characters shown of code, about half of a comment.
 const CODE_CHARS: usize = 30_000;
-/// Maximum number of files listed that a build or CI runs automatically.
+/// Maximum number of automatically executed files (run by a build or CI) to list.
 const MOST_EXECUTED: usize = 30;
 
 #[derive(Debug, Clone)]

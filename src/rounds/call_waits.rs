@@ -135,7 +135,7 @@ impl CallWait {
 pub(super) struct VisitWaits {
     held: Option<CallWait>,
     visit: u64,
-    /// Number of waits that have already ended during the visit `visit`.
+    /// Number of waits that have already ended during the step visit `visit`.
     over: u32,
     /// Number of failures that this attempt has seen so far.
     #[serde(skip)]

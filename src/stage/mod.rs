@@ -159,7 +159,7 @@ pub struct StageState {
     rounds_before: u64,
 }
 
-/// Accessors for a workflow's own steps.
+/// Accessors that the steps of a workflow use to read and change their state.
 impl StageState {
     /// Returns the issue as the run read it.
     ///
@@ -256,7 +256,7 @@ impl StageState {
         self.beside.iter_mut().filter(|known| known.kind == kind).for_each(|known| known.text = text);
     }
 
-    /// Adds a host that the server's settings do not allow to the list, unless the host is already listed.
+    /// Adds to the list a host that the server's settings refuse. Does nothing if the host is already listed.
     pub fn add_refused_host(&mut self, host: String) {
         if !self.hosts.contains(&host) {
             self.hosts.push(host);

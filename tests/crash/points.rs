@@ -29,7 +29,7 @@ pub(crate) enum Moment {
     Commit(String),
     /// GitHub applied a write whose response the bot has not read yet.
     Write(String),
-    /// A model received a call.
+    /// A model was called.
     Call,
     /// A person acted; holds the act's description.
     Act(&'static str),

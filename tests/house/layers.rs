@@ -73,7 +73,7 @@ fn objection(from: &str, to: &str) -> Option<String> {
     }
 }
 
-/// The place to which a path in the code leads.
+/// Module or crate that a path in the source resolves to.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
     /// The path leads to this top-level module of the crate.

@@ -17,7 +17,7 @@ const EDIT: &str = " edited comment";
 
 pub(crate) const BOT: &str = "countersign[bot]";
 
-/// Something that the bot changed. If the bot changes it again, the story must inspect it again.
+/// A kind of change that the bot made. After each such change, the story must check the result again.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Act {
     Comment(CommentId),

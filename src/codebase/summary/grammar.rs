@@ -148,7 +148,7 @@ pub(super) struct ItemDefinition<'t> {
     pub within: Option<Node<'t>>,
     /// Documentation that is not in a comment above the item.
     pub doc: Option<String>,
-    /// Whether the members before the first section marker are public.
+    /// Whether members before the first access specifier, such as `private:`, are public.
     pub section: bool,
     pub tail: Option<TrailingItems<'t>>,
 }

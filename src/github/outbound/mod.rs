@@ -107,7 +107,7 @@ pub fn inline_text(text: &str, cap_chars: usize) -> String {
     words.finish()
 }
 
-/// Returns untrusted text as one line of inline code, such as a path, a location or a model id.
+/// Formats untrusted text, such as a path, a location or a model id, as one line of inline code.
 pub fn inline_code(text: &str, cap_chars: usize) -> String {
     let text = one_line(text, cap_chars).replace('`', "'").replace('|', "¦");
     if text.is_empty() { "–".to_owned() } else { format!("`{text}`") }

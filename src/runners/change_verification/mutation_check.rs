@@ -38,7 +38,7 @@ pub struct MutationCheck {
 }
 
 impl MutationCheck {
-    /// Adds to the evidence which parts the tests detected as reverted, and which they missed.
+    /// Records in the evidence the reverted parts that the tests detected and those that they missed.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let (noticed, all) = red_green::mutation_score(self.parts.iter().map(|(_, noticed)| *noticed));
         let of = |by| self.parts.iter().filter(move |(_, noticed)| *noticed == by);

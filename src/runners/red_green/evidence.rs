@@ -21,7 +21,7 @@ impl RedProof {
         }
     }
 
-    /// Adds to the evidence how the new tests fail without the code.
+    /// Records in the evidence the failures of the new tests when the code is absent.
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let of = |kind| self.tests.values().filter(|test| **test == kind).count();
         let stubbed = |kind| self.stubbed.values().filter(|known| **known == kind).count();

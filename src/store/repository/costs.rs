@@ -63,9 +63,9 @@ impl RepositoryDatabase {
         .await
     }
 
-    /// Settles the finished calls of unknown cost, of one run or of all runs. `billed` is the total cost of these
-    /// calls, in addition to the costs already recorded. Returns the updated rows and the amount that had been reserved
-    /// for these calls.
+    /// Settles the finished calls whose cost is unknown, either of one run or of all runs. `billed` is what these calls
+    /// cost in total; costs that are already recorded are not part of it. Returns the updated rows and the amount that
+    /// had been reserved for these calls.
     pub async fn settle_calls(
         &self,
         run: Option<RunId>,
