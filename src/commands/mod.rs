@@ -71,7 +71,7 @@ pub const COMMON: &[CommandSpec] = &[
     common(
         Verb::Approve,
         "/approve [stage] [option] [hash]",
-        "accept what the open gate shows; to file an issue: `/approve new` or `/approve in-place`; to allow \
+        "accept the document or change at the open gate; to file an issue: `/approve new` or `/approve in-place`; to allow \
                 more files: `/approve scope +PATH`",
         Role::Write,
     ),
@@ -79,13 +79,13 @@ pub const COMMON: &[CommandSpec] = &[
     common(
         Verb::Override,
         "/override REASON",
-        "accept what the review did not approve; the reason is recorded",
+        "accept a document or change that the review did not approve; the reason is recorded",
         Role::Maintain,
     ),
     common(
         Verb::Dismiss,
         "/dismiss F3 REASON",
-        "settle a finding that is not a defect; a blocking one needs the role maintain",
+        "dismiss a finding that is not a defect; for a blocking finding you need the role maintain",
         Role::Write,
     ),
     common(
@@ -97,7 +97,7 @@ pub const COMMON: &[CommandSpec] = &[
     common(
         Verb::Answer,
         "/answer 1: … 2: …",
-        "answer the numbered questions; the issue's author may, too",
+        "answer the numbered questions; the issue's author may answer too",
         Role::Write,
     ),
     common(
@@ -120,9 +120,9 @@ pub const COMMON: &[CommandSpec] = &[
     ),
     CommandSpec {
         label: Some("countersign:stop"),
-        ..common(Verb::Stop, "/stop", "end the run and keep what it made so far", Role::Triage)
+        ..common(Verb::Stop, "/stop", "end the run and keep its results so far", Role::Triage)
     },
-    common(Verb::Cost, "/cost", "show what the work on this issue has cost", Role::Triage),
+    common(Verb::Cost, "/cost", "show the cost of all work on this issue", Role::Triage),
     common(Verb::Status, "/status", "show the state of the runs on this issue", Role::Read),
     common(Verb::Help, "/help", "list these commands", Role::Read),
 ];

@@ -37,23 +37,23 @@ pub const METRIC_DESCRIPTIONS: [(&str, &str, &str); 18] = [
     (
         "run_seconds",
         "workflow, on",
-        "Time of runs, spent on work, people, others (models, tests, CI) or the queue",
+        "Time of runs: in a step (work), waiting for people or others (models, tests, CI), or queued",
     ),
     ("model_calls", "provider, model, outcome", "Model calls sent"),
-    ("model_seconds", "provider, model", "Time of model calls"),
+    ("model_seconds", "provider, model", "Duration of model calls"),
     ("model_tokens", "provider, model, kind", "Tokens of model calls"),
     ("model_dollars", "provider, model, paid", "Cost of model calls; at list price if a subscription pays"),
     (
         "month_dollars",
         "",
-        "Spend counted against this month's caps, including amounts held for calls in progress",
+        "Spending counted against this month's caps, including reservations for calls in progress",
     ),
-    ("github_calls_left", "limit", "Remaining GitHub calls this hour of the installation with the fewest"),
+    ("github_calls_left", "limit", "GitHub calls left this hour, for the installation with the fewest left"),
     ("unlike_nodes", "", "Other live nodes on the same Postgres whose settings differ from this node's"),
-    ("commit_seconds", "", "Time of database commits"),
-    ("sandbox_seconds", "end", "Time of sandboxed commands, by how they ended"),
+    ("commit_seconds", "", "Duration of database commits"),
+    ("sandbox_seconds", "end", "Duration of sandboxed commands, by outcome"),
     ("trace_spans", "outcome", "Trace spans, by whether the collector accepted them"),
-    ("trace_visits_lost", "", "Visits dropped because the collector was too slow"),
+    ("trace_visits_lost", "", "Step visits dropped from traces because the collector was too slow"),
 ];
 
 /// Counters that other modules increment and the metrics page reads.

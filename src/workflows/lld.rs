@@ -116,7 +116,7 @@ impl Workflow<StepServices> for LldWorkflow {
         CommandSpec {
             name: HOTFIX,
             usage: "/hotfix REASON",
-            about: "like `/auto`, but without approval of design and spec, this once; the code still needs it",
+            about: "like `/auto`, but without approval of this design and spec; the code still needs approval",
             role: Role::Maintain,
             label: None,
             kind: CommandKind::Start,

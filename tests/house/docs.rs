@@ -94,14 +94,14 @@ fn workflow_diagrams_match_the_graphs() {
 #[test]
 fn command_table_matches_the_commands() {
     let rows = workflows::ALL.iter().flat_map(|workflow| workflow.commands()).chain(COMMON);
-    let mut table = "| write | or label | least role | what it does |\n|---|---|---|---|\n".to_owned();
+    let mut table = "| command | label | minimum role | effect |\n|---|---|---|---|\n".to_owned();
     rows.for_each(|row| table += &table_row(row));
     check_section(&page_with(COMMANDS).0, COMMANDS, &table);
 }
 
 #[test]
 fn metrics_table_matches_the_metrics() {
-    let mut table = "| metric | labels | what it tells |\n|---|---|---|\n".to_owned();
+    let mut table = "| metric | labels | description |\n|---|---|---|\n".to_owned();
     web::METRIC_DESCRIPTIONS
         .iter()
         .for_each(|(name, labels, help)| table += &format!("| `countersign_{name}` | {labels} | {help} |\n"));
