@@ -37,6 +37,9 @@ pub use language::Language;
 pub use names::{CodebaseNames, unindexed_code};
 pub use ranking::{RankedFile, RankingRequest, rank_files};
 pub use similar_texts::most_similar_texts;
-pub use summary::{CodeItem, CodeItemKind, Detail, Import, Summary, TestAudit, audit_tests, summarize};
+pub use summary::{
+    CodeItem, CodeItemKind, Detail, Import, InlineTests, Summary, TestAudit, audit_tests, shadowed_assertion,
+    split_inline_tests, summarize,
+};
 pub(crate) use tokens::estimate_tokens;
 pub use tree::TreeIndex;

@@ -7,7 +7,7 @@ use similar::{Algorithm, DiffTag, capture_diff_slices};
 use super::{CodePiece, Language, is_comment, is_significant_line, split_into_pieces};
 use crate::documents::{
     DocumentMistake,
-    change::{ChangeSection, FileTexts, Kind, MOST_LINES, ParsedChange, apply},
+    change::{ChangeSection, FileTexts, Kind, MOST_LINES, ParsedChange, apply, with_inline_tests},
 };
 
 /// One part of the changed code: a function, a group of adjacent changed lines, or an added file.
@@ -88,11 +88,12 @@ fn units_by_file(
     parts: impl Fn(&str, [&str; 2]) -> Vec<ChangedRanges>,
 ) -> Result<Vec<MutationUnit>, Vec<DocumentMistake>> {
     let (files, mut units) = (apply(change, base)?, Vec::new());
-    for (file, (path, after)) in
-        change.files.iter().zip(&files).filter(|(file, _)| file.part == ChangeSection::Code)
-    {
-        let Some(after) = after else { continue };
-        let texts = [base.get(path).map_or("", String::as_str), after.as_str()];
+    // Inline tests are not code to revert.
+    let before = with_inline_tests(change, base);
+    for file in change.files_in(ChangeSection::Code) {
+        let made = files.iter().find(|(path, _)| *path == file.path);
+        let Some((path, Some(after))) = made else { continue };
+        let texts = [before.get(path).map_or("", String::as_str), after.as_str()];
         let [old, new] = texts.map(|text| text.split_inclusive('\n').count());
         let lines = match file.kind {
             Kind::Modify if old + new <= MOST_LINES => parts(path, texts),
@@ -178,6 +179,7 @@ pub fn revert_unit(
     unit: &MutationUnit,
 ) -> Result<FileTexts, Vec<DocumentMistake>> {
     let mut files = apply(change, base)?;
+    let base = with_inline_tests(change, base);
     for (path, after) in files.iter_mut().filter(|(path, _)| *path == unit.path) {
         *after = after.take().zip(base.get(path)).map(|(after, before)| {
             let part = |text: &str, range: Range<usize>| -> String {

@@ -416,6 +416,10 @@ fn decision_text(card: &GateCard) -> String {
         GateState::Waits(line) | GateState::WaitsWithNewLine(line) => line,
         standing => return standing.closing_line().unwrap_or_default(),
     };
+    let tests = match card.report {
+        Some(_) => ", or `/revise tests TEXT` if its locked tests must change",
+        None => "",
+    };
     if matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
         let note = match card.state {
             GateState::WaitsWithNewLine(_) => {
@@ -425,7 +429,7 @@ fn decision_text(card: &GateCard) -> String {
         };
         return format!(
             "{note}To accept it, someone with {role} writes:\n\n{}\n\nTo send it back to the drafter instead: \
-             `/revise TEXT`.",
+             `/revise TEXT`{tests}.",
             line.block()
         );
     }
@@ -440,7 +444,7 @@ fn decision_text(card: &GateCard) -> String {
     let can_change = card.inconclusive.as_ref().is_none_or(InconclusiveReason::can_be_retried);
     let (mut retry, mut revise) = (String::new(), String::new());
     if can_change {
-        revise = format!("\n- `/revise TEXT` (requires {role}) sends it back to the drafter.");
+        revise = format!("\n- `/revise TEXT` (requires {role}) sends it back to the drafter{tests}.");
     }
     if can_change && card.provenance.verdict == Some(Verdict::Inconclusive) {
         let now = card

@@ -99,6 +99,10 @@ impl TestSuite for CargoSuite {
                     return Some(self.run_binary(binary, names, true));
                 }
                 libtest::read_libtest(&binary.id, &names, &output, found);
+                if is_doc(&binary) {
+                    libtest::number_doc_tests(found);
+                    found.tests.retain(|test| self.project.only.as_ref().is_none_or(|only| test.id == *only));
+                }
             }
         }
         let binary = self.waiting.pop_front()?;
@@ -152,7 +156,8 @@ impl CargoSuite {
     }
 
     fn single_test_filter(&self, binary: &TestBinary) -> Vec<String> {
-        let Some(only) = &self.project.only else { return Vec::new() };
+        // Cargo knows a doc test by its line, so the result is filtered instead.
+        let Some(only) = self.project.only.as_ref().filter(|_| !is_doc(binary)) else { return Vec::new() };
         let name = only.strip_prefix(&format!("{} ", binary.id)).unwrap_or(only);
         vec!["--exact".to_owned(), name.to_owned()]
     }
@@ -241,6 +246,10 @@ impl CargoSuite {
         }
         (!names.is_empty()).then(|| self.run_binary(binary, names, false))
     }
+}
+
+fn is_doc(binary: &TestBinary) -> bool {
+    binary.id.ends_with("::doc")
 }
 
 fn package_name(id: &PackageId) -> &str {

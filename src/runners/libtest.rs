@@ -27,7 +27,7 @@ pub(super) fn read_libtest(
     }
     let before = found.failures().count();
     for name in names {
-        let id = format!("{} {name}", binary);
+        let id = format!("{binary} {name}");
         let results = seen.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let details_text = details.get(name.as_str()).copied().unwrap_or_default();
         let has = |word: &str| results.iter().any(|result| result.starts_with(word));
@@ -56,6 +56,23 @@ pub(super) fn read_libtest(
     }
     if output.end != CommandExit::Exit(0) && found.failures().count() == before {
         found.add_trouble(format!("{}: {}, but none of its tests failed", binary, output.end));
+    }
+}
+
+/// Replaces the line in each doc test's id by the position among the doc tests of its item, because the line changes
+/// with every edit above it: `src/lib.rs - add (line 5)` becomes `src/lib.rs - add (1)`.
+pub(super) fn number_doc_tests(found: &mut TestReport) {
+    let split = |id: &str| {
+        let (item, line) = id.strip_suffix(')')?.rsplit_once(" (line ")?;
+        let is_doc = item.split(' ').next().is_some_and(|binary| binary.ends_with("::doc"));
+        Some((item.to_owned(), line.parse::<usize>().ok().filter(|_| is_doc)?))
+    };
+    let lines: BTreeSet<(String, usize)> = found.tests.iter().filter_map(|test| split(&test.id)).collect();
+    for test in &mut found.tests {
+        if let Some((item, line)) = split(&test.id) {
+            let earlier = lines.range((item.clone(), 0)..(item.clone(), line)).count();
+            test.id = format!("{item} ({})", earlier + 1);
+        }
     }
 }
 

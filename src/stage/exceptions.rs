@@ -93,6 +93,10 @@ pub struct Exception {
 }
 
 impl Exception {
+    pub fn new(wish: ExceptionRequest, document: Hash, by: String, at: Timestamp) -> Self {
+        Self { wish, document, by, at }
+    }
+
     /// Returns a sentence that describes the exception, for the gate, the pull request and the report.
     pub fn sentence(&self) -> String {
         messages::exception_sentence(self.wish.paths(), self.document, &self.by, self.at)

@@ -245,6 +245,16 @@ impl StageState {
         self.beside.push(known);
     }
 
+    /// Removes the background text of this kind.
+    pub fn remove_background(&mut self, kind: &str) {
+        self.beside.retain(|known| known.kind != kind);
+    }
+
+    /// Records an exception that a person granted.
+    pub fn record_exception(&mut self, granted: Exception) {
+        self.leaves.push(granted);
+    }
+
     /// Adds `steps` to the number of visits before the first draft that arise because a workflow repeats steps on
     /// purpose.
     pub fn add_extra_steps(&mut self, steps: u64) {

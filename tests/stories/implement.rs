@@ -235,7 +235,7 @@ async fn spec_becomes_a_pull_request_whose_tests_fail_without_its_code() {
     /approve implement HASH
     ```
 
-    To send it back to the drafter instead: `/revise TEXT`.
+    To send it back to the drafter instead: `/revise TEXT`, or `/revise tests TEXT` if its locked tests must change.
 
     Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 2.
 
@@ -297,7 +297,7 @@ async fn spec_becomes_a_pull_request_whose_tests_fail_without_its_code() {
 
     - **Before the change:** 4 tests fail by an assertion, 1 test passes (it guards existing behaviour).
     - **After the change:** 5 tests of the change and 11 others that passed before pass three times.
-    - **Mutation check:** with each part of the code reverted in turn, a test fails for 1 of 2 parts; the build breaks for 10 more.
+    - **Mutation check:** with each part of the code reverted in turn, a test fails for 1 of 2 parts; the build or an import fails for 10 more.
     - **Formatter:** `cargo fmt --check` passes.
     - **Linter:** `cargo clippy --offline --all-targets` passes.
     - **Not shown:** Coverage was not measured: it works for Go, Node, and Python with coverage.py.

@@ -25,6 +25,7 @@ mod hands;
 mod hidden;
 mod implement;
 mod in_line;
+mod inline_tests;
 mod insisted;
 mod intake;
 mod issue;

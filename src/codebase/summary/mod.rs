@@ -17,6 +17,7 @@ mod ecma;
 mod ecma_modules;
 mod go;
 mod grammar;
+mod inline_tests;
 mod java;
 mod outline;
 mod parse;
@@ -37,6 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use self::source::SourceText;
 pub use self::{
+    inline_tests::{InlineTests, shadowed_assertion, split_inline_tests},
     rendering::Detail,
     vacuous_tests::{TestAudit, audit_tests},
 };

@@ -5,15 +5,18 @@ use std::{
     ops::Range,
 };
 
-use super::{FileChange, FileChangeBody, Kind, ParsedChange, WHOLE_LINES};
+use super::{
+    ChangeSection, FileChange, FileChangeBody, FileTexts, Kind, ParsedChange, WHOLE_LINES,
+    can_hold_inline_tests,
+};
 use crate::documents::{DocumentMistake, edits::Edit, quotable_path, truncate};
 
 /// Maximum number of lines of both texts together for a line diff. The diff of larger texts removes all old lines and
 /// adds all new ones.
 pub const MOST_LINES: usize = 20_000;
 
-/// Applies all files of a change, or none of them if an edit does not apply. Returns each file with its new text, which
-/// is `None` if the file is deleted. `base` contains the texts of the existing files.
+/// Returns each file with its new text, `None` if it is deleted. Applies all files or none. `base` has the texts of the
+/// existing files. The code of a file with inline tests is applied to the file as its tests left it.
 ///
 /// # Errors
 ///
@@ -22,17 +25,34 @@ pub fn apply(
     change: &ParsedChange,
     base: &BTreeMap<String, String>,
 ) -> Result<Vec<(String, Option<String>)>, Vec<DocumentMistake>> {
-    let (mut files, mut mistakes) = (Vec::new(), Vec::new());
+    let (mut files, mut mistakes) = (FileTexts::new(), Vec::new());
     for file in &change.files {
-        match apply_file(file, base.get(&file.path).map(String::as_str)) {
-            Ok(text) => files.push((file.path.clone(), text)),
-            Err(whys) => mistakes.extend(whys.into_iter().map(|why| {
+        let earlier = files.iter().position(|(path, _)| *path == file.path && can_hold_inline_tests(path));
+        let base = match earlier {
+            Some(at) => files[at].1.as_deref(),
+            None => base.get(&file.path).map(String::as_str),
+        };
+        match (apply_file(file, base), earlier) {
+            (Ok(text), Some(at)) => files[at].1 = text,
+            (Ok(text), None) => files.push((file.path.clone(), text)),
+            (Err(whys), _) => mistakes.extend(whys.into_iter().map(|why| {
                 let path = quotable_path(&file.path);
                 DocumentMistake::error("change.apply", path.clone(), format!("`{path}` {why}"))
             })),
         }
     }
     if mistakes.is_empty() { Ok(files) } else { Err(mistakes) }
+}
+
+/// Returns the files at the commit, with the change's tests applied to those that also hold code.
+pub fn with_inline_tests(change: &ParsedChange, base: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut files = base.clone();
+    for file in change.files_in(ChangeSection::Tests).filter(|file| can_hold_inline_tests(&file.path)) {
+        if let Ok(Some(text)) = apply_file(file, base.get(&file.path).map(String::as_str)) {
+            files.insert(file.path.clone(), text);
+        }
+    }
+    files
 }
 
 /// Returns the new text of a file, or `None` if the file is deleted. The error lists the reasons why the change does
@@ -146,10 +166,19 @@ pub fn unified_diff<'c>(
     files: impl IntoIterator<Item = &'c FileChange>,
     base: &BTreeMap<String, String>,
 ) -> String {
+    let files: Vec<&FileChange> = files.into_iter().collect();
     let mut out = String::new();
-    for file in files {
+    for (at, file) in files.iter().enumerate() {
+        let of_file = |other: &&&FileChange| other.path == file.path;
+        if files[..at].iter().any(|other| of_file(&other)) {
+            continue;
+        }
         let before = base.get(&file.path).map(String::as_str);
-        let Ok(after) = apply_file(file, before) else { continue };
+        let all = files[at..].iter().filter(of_file);
+        let after = all
+            .into_iter()
+            .try_fold(before.map(str::to_owned), |text, file| apply_file(file, text.as_deref()));
+        let Ok(after) = after else { continue };
         let before = if file.kind == Kind::Add { None } else { Some(before.unwrap_or_default()) };
         out.push_str(&file_diff(&file.path, before, after.as_deref()));
     }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
-    ChangeScope, ChangeSection, FileChange, FileTexts, Kind, ParsedChange, apply, is_executed, is_test,
+    ChangeScope, ChangeSection, FileChange, FileTexts, Kind, ParsedChange, apply, can_hold_inline_tests,
+    is_executed, is_test,
     parse::{has_word, parse, parse_file_heading, test_name_parts},
 };
 use crate::{
@@ -214,7 +215,12 @@ fn check_paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<Documen
         if tree.is_dir(path) || parent_folders(path).any(|part| tree.is_file(part) && !deleted(part)) {
             say(path, "would be a file and a folder at once");
         }
-        if named.insert(path, file).is_some() {
+        // A file with inline tests may be in `Tests` and once more in `Code`.
+        let twin = named.insert(path, file);
+        let is_of_tests = |file: &FileChange| file.part == ChangeSection::Tests;
+        let shares =
+            |twin: &FileChange| can_hold_inline_tests(path) && is_of_tests(twin) != is_of_tests(file);
+        if twin.is_some_and(|twin| !shares(twin)) {
             say(path, "has two headings; make them one");
         }
         for part in parent_folders(path).chain([path]) {
@@ -287,6 +293,14 @@ fn check_scope(
                 let message = format!("`{path}` is {} in the approved spec; write the same", kind.as_str());
                 say("files.kind", message);
             }
+            Some(_) if allowed.inline.contains(&file.path) => {
+                if allowed.part == ChangeSection::Tests && file.part != ChangeSection::Tests {
+                    say(
+                        "files.part",
+                        format!("the code of `{path}` is to be written later; write its tests alone"),
+                    );
+                }
+            }
             Some(_)
                 if of_tests && file.part != ChangeSection::Tests && allowed.part != ChangeSection::Tests =>
             {
@@ -305,7 +319,11 @@ fn check_scope(
 }
 
 fn check_missing_files(change: &ParsedChange, allowed: &ChangeScope, out: &mut Vec<DocumentMistake>) {
-    let of_part = |path: &&String| allowed.part != ChangeSection::Tests || allowed.tests.contains(*path);
+    let of_part = |path: &&String| {
+        allowed.part != ChangeSection::Tests
+            || allowed.tests.contains(*path)
+            || allowed.rows.iter().any(|row| row.file == **path)
+    };
     let wanted = allowed.files.keys().filter(|path| of_part(path) && !allowed.allowed_later.contains(*path));
     for path in wanted.filter(|path| !change.files.iter().any(|file| file.path == **path)) {
         let (path, kind) = (quotable_path(path), allowed.files[path].as_str());
@@ -336,7 +354,10 @@ pub(super) fn apply_blocks(
     let files = match apply(change, base) {
         Ok(files) => files,
         Err(mistakes) => {
-            out.extend(mistakes);
+            // Outside the scope the file's text is not known, so an edit of it says nothing more.
+            let refused: Vec<String> =
+                out.iter().filter(|mistake| mistake.rule == "files.scope").map(|m| m.place.clone()).collect();
+            out.extend(mistakes.into_iter().filter(|mistake| !refused.contains(&mistake.place)));
             return Vec::new();
         }
     };

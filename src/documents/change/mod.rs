@@ -16,7 +16,7 @@ mod workspace;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::{
-    apply::{MOST_LINES, apply, file_diff, unified_diff},
+    apply::{MOST_LINES, apply, file_diff, unified_diff, with_inline_tests},
     check::{check, files_beyond_scope, is_workflow, unbuildable_reason},
     evidence::TestEvidence,
     fix::{fix, replaced_tests, tests_section},
@@ -60,8 +60,11 @@ pub struct ChangeScope {
     pub part: ChangeSection,
     /// Kind of change allowed for each file.
     pub files: BTreeMap<String, Kind>,
-    /// Files that hold tests or support them.
+    /// Files that hold only tests or support them.
     pub tests: BTreeSet<String>,
+    /// Code files that hold their own tests, such as a Rust file with a `tests` module. Both sections may change them:
+    /// `Tests` the test code, `Code` the rest.
+    pub inline: BTreeSet<String>,
     /// Files that people allowed later. A change does not have to touch them.
     pub allowed_later: BTreeSet<String>,
     /// Tests that the spec requires.
@@ -73,13 +76,19 @@ impl ChangeScope {
         let rows = spec.view.files.iter().filter(|row| !row.directory);
         let files: BTreeMap<_, _> = rows.filter_map(|row| Some((row.path.clone(), row.change?))).collect();
         let named: BTreeSet<&str> = spec.tests.iter().map(|row| row.file.as_str()).collect();
-        let tests = files.keys().filter(|path| named.contains(path.as_str()) || is_test_support(path));
-        let besides = BTreeSet::new();
+        let holds_tests =
+            |(path, kind): &(&String, &Kind)| can_hold_inline_tests(path) && **kind == Kind::Modify;
+        let inline: BTreeSet<String> =
+            files.iter().filter(holds_tests).map(|(path, _)| path.clone()).collect();
+        let is_test_file = |path: &&String| {
+            !inline.contains(*path) && (named.contains(path.as_str()) || is_test_support(path))
+        };
         Self {
             part,
-            tests: tests.cloned().collect(),
+            tests: files.keys().filter(is_test_file).cloned().collect(),
+            inline,
             files,
-            allowed_later: besides,
+            allowed_later: BTreeSet::new(),
             rows: spec.tests.clone(),
         }
     }
@@ -116,8 +125,13 @@ fn is_test_support(path: &str) -> bool {
         || settings.iter().any(|begins| name.starts_with(begins))
 }
 
+/// Returns whether a file of this path may hold code and its tests.
+pub fn can_hold_inline_tests(path: &str) -> bool {
+    path.ends_with(".rs") && !is_test(path)
+}
+
 /// Returns whether the path is test support or has a name like a test's.
-fn is_test(path: &str) -> bool {
+pub fn is_test(path: &str) -> bool {
     const NAMES: [&str; 4] = ["Test", "Tests", "Spec", "Specs"];
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
@@ -137,14 +151,16 @@ pub fn format_rules(part: ChangeSection) -> String {
              and what they need. Each test of its Test Mapping stands there under its name, in its file. The tests must fail \
              as the code is now, by an assertion or because a name that the specification declares is missing yet, and pass \
              once it is built as specified. None is skipped, and each has an assertion. Below the heading of a test file \
-             stands a line `Proves: REQ-1, REQ-2` with the requirements that its tests show. A test that is to pass already, since it \
+             stands a line `Proves: REQ-1, REQ-2` with the requirements that its tests show. A Rust source file that holds its own tests has a heading here as well: its block \
+             changes only test code (`#[cfg(test)]` items and test functions), and the rest of the file follows with the code. A test that is to pass already, since it \
              guards what must stay as it is, is named on a line `Guards: {name of the test}`.\n"
         }
         _ => {
             "Write the code that makes the tests pass: the sections are `## Code`, with every other file of the \
              specification, and, if any of them is documentation or a changelog, `## Documents`: those it names are written \
              with the code. A workflow of GitHub Actions is written like any other file, and a person applies it. The section `## Tests` is locked: it is \
-             put in its place by machine, so leave it out or as it is. Never name a file of it anywhere else. Only where a locked test \
+             put in its place by machine, so leave it out or as it is. Never name a file of it anywhere else, but for a Rust source file whose tests are locked: its code has a \
+             heading below `## Code`, the searches there are made in the file with the locked tests in it, and they leave all its test code as it is. Only where a locked test \
              contradicts the specification, so that no right code passes it, write that section anew, whole, as it should be: \
              people are asked about it where no code passes the locked one.\n"
         }

@@ -731,3 +731,64 @@ fn stubbed_files(blocks: &[&str]) -> BTreeMap<String, String> {
     let blocks: Vec<String> = blocks.iter().map(|block| (*block).to_owned()).collect();
     make_stubs(&blocks, &allowed, &base).into_iter().map(|(path, text)| (path, text.unwrap())).collect()
 }
+
+#[test]
+fn file_with_inline_tests_is_changed_by_both_sections() {
+    let base =
+        BTreeMap::from([("src/lib.rs".to_owned(), "mod old;\n\n#[cfg(test)]\nmod tests {}\n".to_owned())]);
+    let edit = |search: &str, replace: &str| {
+        format!(
+            "### `src/lib.rs` (Modify)\n\n```rust\n<<<<<<< SEARCH\n{search}\n=======\n{replace}\n>>>>>>> REPLACE\n```\n\n"
+        )
+    };
+    let tests = edit("mod tests {}", "mod tests {\n    #[test]\n    fn reads() {}\n}");
+    // The code's searches are made in the file with its tests.
+    let code = edit("mod old;", "mod new;") + "### `src/new.rs` (Add)\n\n```rust\nA\n```\n";
+    let text = format!("# 42 - Change: X\n\nX.\n\n## Tests\n\n{tests}## Code\n\n{code}");
+    let change = parse(&text);
+    let made = apply(&change, &base).unwrap();
+    let both = "mod new;\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn reads() {}\n}\n";
+    assert_eq!(made.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["src/lib.rs", "src/new.rs"]);
+    assert_eq!(made[0].1.as_deref(), Some(both));
+    let diff = unified_diff(&change.files, &base);
+    assert_eq!(
+        (
+            diff.matches("--- a/src/lib.rs").count(),
+            diff.contains("+mod new;"),
+            diff.contains("+    fn reads() {}")
+        ),
+        (1, true, true)
+    );
+    let scope = |part| {
+        let mut scope = allowed_scope(part);
+        scope.files.retain(|path, _| path.starts_with("src/lib") || path.starts_with("src/new"));
+        scope.tests.clear();
+        scope.rows.clear();
+        scope
+    };
+    let mistakes = |part: ChangeSection, text: &str| -> Vec<String> {
+        check(text, ISSUE, &scope(part), &base, &ChangeTestTree)
+            .iter()
+            .map(|mistake| mistake.rule.to_string())
+            .collect()
+    };
+    assert_eq!(mistakes(ChangeSection::Code, &text), [""; 0]);
+    assert_eq!(
+        mistakes(ChangeSection::Code, &text.replace("## Tests\n", "## Code\n")),
+        ["section.twice", "path"]
+    );
+    // The drafter of code writes to the file with its tests; its answer has the code alone.
+    let locked = &text[..text.find("## Code").unwrap()];
+    let mut workspace = Workspace::new(scope(ChangeSection::Code), base.clone(), locked);
+    assert!(workspace.file_text("src/lib.rs").flatten().unwrap().contains("fn reads"));
+    workspace
+        .write_file(
+            "src/lib.rs",
+            "<<<<<<< SEARCH\nmod old;\n=======\nmod new;\n>>>>>>> REPLACE\n",
+            &ChangeTestTree,
+        )
+        .unwrap();
+    let answer = workspace.merge_into_answer("# 42 - Change: X\n\nX.\n");
+    let whole = fix(&answer, ISSUE, tests_section(locked));
+    assert_eq!(apply(&parse(&whole), &base).unwrap()[0].1.as_deref(), Some(both));
+}

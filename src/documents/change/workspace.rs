@@ -9,7 +9,7 @@ use similar::TextDiff;
 
 use super::{
     ChangeScope, ChangeSection, FileChange, FileChangeBody, FileTexts, Kind, ParsedChange, WHOLE_LINES,
-    apply::apply_file,
+    apply::{apply_file, with_inline_tests},
     check,
     parse::{count_backticks, parse, parse_body},
 };
@@ -33,16 +33,22 @@ impl Workspace {
     /// Creates a workspace in which nothing has been written.
     pub fn new(allowed: ChangeScope, base: BTreeMap<String, String>, text: &str) -> Self {
         let change = parse(text);
-        let made = |file: &FileChange| {
+        let mut drafted = BTreeMap::<String, Option<String>>::new();
+        for file in &change.files {
+            let now = drafted.get(&file.path).cloned().unwrap_or_else(|| base.get(&file.path).cloned());
             // The checks report edits that do not apply.
-            let text = apply_file(file, base.get(&file.path).map(String::as_str)).ok()?;
-            Some((file.path.clone(), text))
+            if let Ok(text) = apply_file(file, now.as_deref()) {
+                drafted.insert(file.path.clone(), text);
+            }
+        }
+        let base = match allowed.part {
+            ChangeSection::Tests => base,
+            _ => with_inline_tests(&change, &base),
         };
-        let made = change.files.iter().filter_map(made).collect();
         // Locked tests are not part of the answer.
         let own = change.files.iter().any(|file| file.part == drafted_section(&allowed));
         let draft = if own { text.to_owned() } else { String::new() };
-        Self { allowed, base, drafted: made, draft, written: BTreeMap::new() }
+        Self { allowed, base, drafted, draft, written: BTreeMap::new() }
     }
 
     /// Returns the text of a file if the file differs from the commit. The outer `None` means that the file is
@@ -126,12 +132,25 @@ impl Workspace {
         self.merge(draft, true)
     }
 
+    /// Section that a written file belongs to.
+    fn section_of(&self, path: &str) -> ChangeSection {
+        let is_inline = self.allowed.part == ChangeSection::Tests && self.allowed.inline.contains(path);
+        if is_inline || self.allowed.tests.contains(path) {
+            ChangeSection::Tests
+        } else {
+            ChangeSection::Code
+        }
+    }
+
     fn merge(&self, text: &str, over: bool) -> String {
         self.written.iter().fold(text.to_owned(), |text, (path, written)| {
             let base = self.base.get(path).map(String::as_str);
             let block = fenced(&block_content(base, written));
             let change = parse(&text);
-            let file = change.files.iter().find(|file| file.path == *path);
+            let of_part = |file: &&FileChange| {
+                (file.part == ChangeSection::Tests) == (self.section_of(path) == ChangeSection::Tests)
+            };
+            let file = change.files.iter().filter(of_part).find(|file| file.path == *path);
             let (range, block) = match file.map(|file| (file, &file.block)) {
                 Some((_, Some((there, _)))) if over => (there.clone(), block),
                 Some((FileChange { kind: Kind::Delete, .. }, _) | (_, Some(_))) => return text,
@@ -140,11 +159,7 @@ impl Workspace {
                     (end..file.range.end, format!("\n\n{block}\n"))
                 }
                 None => {
-                    let part = if self.allowed.tests.contains(path) {
-                        ChangeSection::Tests
-                    } else {
-                        ChangeSection::Code
-                    };
+                    let part = self.section_of(path);
                     let kind = if base.is_some() { Kind::Modify } else { Kind::Add };
                     let heading = format!("### `{path}` ({})", kind.as_str());
                     let section = change.sections.iter().find(|(known, _)| *known == part);

@@ -6,6 +6,7 @@ use super::{CHANGES, FUNCTIONS, PATTERNS, ParsedSpec, SCHEMA, STATE, SpecPart, T
 use crate::{
     documents::{
         DocumentMistake, FileTree,
+        change::is_test,
         lld::{self, ChangeType, ParsedDesign},
         path_rules, quotable_path,
     },
@@ -57,7 +58,7 @@ fn section_title(section: &str) -> String {
     SCHEMA.section_title(section).to_owned()
 }
 
-/// Checks that the spec lists exactly the design's files, because people approved only those files.
+/// Checks that the spec has the design's files, because people approved those. Only test files may be new.
 fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let mut say = |message| {
         out.push(DocumentMistake::error("files.design", section_title(SCHEMA.files_section), message))
@@ -74,10 +75,12 @@ fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<Docu
             Some(_) => {}
         }
     }
-    for row in spec.view.files.iter().filter(|row| !row.directory && find(design, &row.path).is_none()) {
+    let others = spec.view.files.iter().filter(|row| !row.directory && find(design, &row.path).is_none());
+    for row in others.filter(|row| !is_test(&row.path) || row.change == Some(ChangeType::Delete)) {
         let path = quotable_path(&row.path);
         say(format!(
-            "`{path}` is not in the approved design; leave it out, or have the design revised first"
+            "`{path}` is not in the approved design, and only test files may be added to it; leave it out, or have the design \
+             revised first"
         ));
     }
 }
@@ -362,7 +365,8 @@ fn check_untested_promises(text: &str, spec: &ParsedSpec, out: &mut Vec<Document
     let shown: BTreeSet<&str> = cells.flat_map(|cell| split_words(cell)).collect();
     let mut reported = BTreeSet::new();
     for part in &spec.functions {
-        for error in split_words(&part.prose).filter(|word| is_error_name(word) && !shown.contains(word)) {
+        let promised = promised_errors(&part.prose);
+        for error in promised.into_iter().filter(|word| !shown.contains(word)) {
             if reported.insert(error.to_owned()) {
                 let (name, error) = (quotable_path(&part.name), quotable_path(error));
                 let message = format!("`{name}` ends in `{error}`, and no test expects that; add a row");
@@ -379,6 +383,16 @@ fn check_untested_promises(text: &str, spec: &ParsedSpec, out: &mut Vec<Document
         let message = format!("the code asks `{asks}`, and no test names a platform; add a row for each");
         out.push(DocumentMistake::error("tests.platform", section_title(TESTS), message));
     }
+}
+
+/// Returns the error names of a text, without those that it says never occur.
+fn promised_errors(prose: &str) -> Vec<&str> {
+    const ARTICLES: [&str; 4] = ["a", "an", "any", "the"];
+    const NEGATIONS: [&str; 5] = ["no", "not", "never", "nor", "without"];
+    let is_in = |words: &[&str], word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word));
+    let words: Vec<&str> = split_words(prose).filter(|word| !is_in(&ARTICLES, word)).collect();
+    let denied = |at: usize| words[at.saturating_sub(2)..at].iter().any(|word| is_in(&NEGATIONS, word));
+    (0..words.len()).filter(|at| is_error_name(words[*at]) && !denied(*at)).map(|at| words[at]).collect()
 }
 
 /// Returns whether the word is an error name such as `ParseError`, `IndexOutOfBoundsException` or `ErrNotFound`.
@@ -413,6 +427,20 @@ mod tests {
         all.extend(check_completeness(text, DESIGN, &DesignTestTree, &texts));
         all.extend(super::super::check_names(text, &NamesTestRepository));
         all.iter().filter(|mistake| mistake.is_error()).map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn error_that_never_occurs_is_not_promised() {
+        for (prose, errors) in [
+            ("It raises no `ValueError`, and never a KeyError.", &[][..]),
+            (
+                "It does not raise the TypeError; text that is not a number ends in ParseError.",
+                &["ParseError"],
+            ),
+            ("Not 3 gives ErrNotFound.", &["ErrNotFound"]),
+        ] {
+            assert_eq!(promised_errors(prose), errors, "{prose}");
+        }
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct ParsedSpec {
     pub changes: Vec<SpecPart>,
     pub references: Vec<PatternReference>,
     pub tests: Vec<TestMappingRow>,
+    /// Existing tests that the change removes or renames.
+    pub removed_tests: Vec<TestMappingRow>,
 }
 
 /// A subsection with the heading `### name`.
@@ -52,6 +54,14 @@ pub struct TestMappingRow {
     pub range: Range<usize>,
 }
 
+impl TestMappingRow {
+    /// Whether the row removes a test: its Expected is the word `removed`, alone or with a reason after a colon.
+    fn is_removal(&self) -> bool {
+        let word = self.expected.split(':').next().unwrap_or_default();
+        word.trim().eq_ignore_ascii_case("removed")
+    }
+}
+
 /// Parses a spec. Never fails.
 pub fn parse(text: &str) -> ParsedSpec {
     let outline = markdown::parse_outline(text);
@@ -62,8 +72,10 @@ pub fn parse(text: &str) -> ParsedSpec {
     let patterns = body(PATTERNS);
     let references =
         items_in(&outline, &patterns).map(|item| parse_reference(&text[item.range.clone()])).collect();
-    let tests = tables_in(&outline, &body(TESTS)).flat_map(parse_test_rows).collect();
-    ParsedSpec { state, types, functions, changes, references, tests, view }
+    let tests = body(TESTS);
+    let rows = tables_in(&outline, &tests).flat_map(parse_test_rows);
+    let (removed_tests, tests) = rows.partition(TestMappingRow::is_removal);
+    ParsedSpec { state, types, functions, changes, references, tests, removed_tests, view }
 }
 
 impl ParsedSpec {

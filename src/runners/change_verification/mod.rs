@@ -16,7 +16,7 @@ pub use self::{
     repository_checks::{RepositoryCheck, RepositoryCheckKind},
 };
 use super::{
-    TestError, TestReport, TestRequest, TestRun, TestWorkspace,
+    TestError, TestReport, TestRequest, TestRun, TestWorkspace, libtest,
     red_green::{self, ExpectedTest, FailureGroup, GreenProof, RedProof, TestExpectations},
     sanitize_line,
 };
@@ -24,7 +24,7 @@ use crate::{
     config::TestSettings,
     documents::{
         change::{ChangeSection, Kind, ParsedChange},
-        spec::ParsedSpec,
+        spec::{ParsedSpec, TestMappingRow},
     },
     git::Snapshot,
     sandbox::Sandbox,
@@ -58,6 +58,13 @@ pub struct RecordedTestRun {
 }
 
 impl RecordedTestRun {
+    /// Updates the ids of a run that an earlier version stored.
+    #[must_use]
+    pub fn with_current_ids(mut self) -> Self {
+        libtest::number_doc_tests(&mut self.found);
+        self
+    }
+
     /// Returns all notes on the run, including the notes on left-out files.
     pub fn all_notes(&self) -> impl Iterator<Item = &String> {
         self.notes.iter().chain(&self.left_out)
@@ -85,10 +92,14 @@ impl RecordedTestRun {
             let files = tests().filter(|file| (file.kind == Kind::Delete) == removed);
             files.filter_map(|file| self.project_path(&file.path)).map(str::to_owned).collect()
         };
+        let rows = |rows: &[TestMappingRow]| {
+            rows.iter().map(|row| self.expected_test(&row.file, &row.name)).collect()
+        };
         TestExpectations {
             files: there(false),
             removed: there(true),
-            rows: spec.tests.iter().map(|row| self.expected_test(&row.file, &row.name)).collect(),
+            removed_tests: rows(&spec.removed_tests),
+            rows: rows(&spec.tests),
             guards: tests().flat_map(|file| file.guards.clone()).collect(),
             declared: red_green::declared_names(spec),
         }

@@ -50,7 +50,7 @@ impl MutationCheck {
         }
         if held > 0 {
             let more = if all > 0 { format!("{held} more") } else { count(held, "part", "parts") };
-            shown.push(format!("the build breaks for {more}"));
+            shown.push(format!("the build or an import fails for {more}"));
         }
         if !shown.is_empty() {
             let shown = shown.join("; ");

@@ -1,6 +1,6 @@
 //! Describes the red and green proofs in sentences, for people and models.
 
-use super::{ExpectedTest, GreenProof, RedKind, RedProof};
+use super::{super::sanitize_line, ExpectedTest, GreenProof, RedKind, RedProof};
 use crate::{documents::change::TestEvidence, types::count};
 
 impl RedProof {
@@ -42,10 +42,20 @@ impl RedProof {
         let mut parts: Vec<String> = ends.into_iter().filter(|(n, ..)| *n > 0).map(count_clause).collect();
         let unbuilt = of(RedKind::Compile);
         if unbuilt > 0 {
-            parts.push(format!(
-                "{} cannot be built without the code",
-                count(unbuilt, "test binary", "test binaries")
-            ));
+            // Runners of interpreted languages report the file by its path.
+            let of_files =
+                self.tests.iter().any(|(id, kind)| *kind == RedKind::Compile && self.files.contains(id));
+            parts.push(match of_files {
+                true => {
+                    format!("{} cannot be loaded without the code", count(unbuilt, "test file", "test files"))
+                }
+                false => {
+                    format!(
+                        "{} cannot be built without the code",
+                        count(unbuilt, "test binary", "test binaries")
+                    )
+                }
+            });
         }
         if !parts.is_empty() {
             evidence.add_sentence("Before the change", format!("{}.", parts.join(", ")));
@@ -71,6 +81,9 @@ impl RedProof {
     }
 }
 
+/// Maximum removed tests that are named.
+const MOST_REMOVED: usize = 5;
+
 /// Formats a count with its clause, such as `1 test fails` or `2 tests fail`.
 fn count_clause((n, one, many): (usize, &str, &str)) -> String {
     format!("{} {}", count(n, "test", "tests"), if n == 1 { one } else { many })
@@ -92,16 +105,27 @@ impl GreenProof {
             ),
         };
         evidence.add_sentence("After the change", text);
-        let gaps = [
-            (
-                self.broken.len(),
+        if !self.broken.is_empty() {
+            let (one, many) = (
                 "failed before the change and is not counted",
                 "failed before the change and are not counted",
-            ),
-            (self.gone.len(), "was removed with its test file", "were removed with their test files"),
-        ];
-        let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(count_clause);
-        evidence.not_shown.extend(gaps.map(|gap| gap + "."));
+            );
+            evidence.not_shown.push(count_clause((self.broken.len(), one, many)) + ".");
+        }
+        if !self.gone.is_empty() {
+            let removed = count_clause((self.gone.len(), "is removed", "are removed"));
+            let names: Vec<String> = self
+                .gone
+                .iter()
+                .take(MOST_REMOVED)
+                .map(|id| format!("`{}`", sanitize_line(id).replace('`', "'")))
+                .collect();
+            let more = self.gone.len().saturating_sub(MOST_REMOVED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            evidence
+                .review
+                .push(format!("{removed}, as the approved spec says: {}{more}.", names.join(", ")));
+        }
     }
 }
 
@@ -118,7 +142,7 @@ mod tests {
         let mut evidence = TestEvidence::default();
         red.add_evidence(&mut evidence);
         green.add_evidence(&mut evidence);
-        (green.kept, green.broken) = (1, vec!["d".to_owned()]);
+        (green.kept, green.broken, green.gone) = (1, vec!["d".to_owned()], vec!["e".to_owned()]);
         green.add_evidence(&mut evidence);
         assert_eq!(
             evidence.markdown_lines(),

@@ -28,6 +28,13 @@ pub(super) fn is_in_file(id: &str, file: &str) -> bool {
         Some((_, target)) => binary.rsplit("::").next() == target.split('/').next() && binary.contains("::"),
         None => {
             let module = path.rsplit_once("src/").map_or(path, |(_, module)| module).trim_end_matches("/mod");
+            // A crate's root file has no module name; deeper modules usually have files of their own.
+            let root = |binary: bool| binary && test.split("::").count() <= 2;
+            match module {
+                "lib" => return root(!binary.contains("::")),
+                "main" => return root(binary.contains("::bin/")),
+                _ => {}
+            }
             test.strip_prefix(&module.replace('/', "::")).is_some_and(|rest| rest.starts_with("::"))
         }
     }
@@ -47,17 +54,9 @@ pub fn unreachable_reason(
     match runner {
         "cargo" if !file.ends_with(".rs") => Some("is not in a Rust file; put it into a file in `tests/`"),
         "cargo" if file.split('/').rev().skip(1).any(|part| part == "tests") => None,
-        "cargo"
-            if !name
-                .strip_suffix(".rs")
-                .is_some_and(|stem| stem.ends_with("tests") || stem.ends_with("test")) =>
-        {
-            Some(
-                "is in a source file, where it cannot be locked before the code is written; put it into a file in `tests/`",
-            )
-        }
         "cargo" if added => Some(
-            "is in a module that no `mod` line names before the code is written; put it into a file in `tests/`",
+            "is in a new module, which no `mod` line names before the code is written; put it into the `tests` module of an \
+             existing file or into a file in `tests/`",
         ),
         "go" if !name.ends_with("_test.go") => Some("is not in a Go test file; name the file `…_test.go`"),
         // If tests in unusually named files already run, pytest's settings allow other names too.

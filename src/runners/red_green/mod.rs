@@ -25,7 +25,10 @@ use crate::documents::change::{STUB, test_id_has_name};
 pub struct TestExpectations {
     /// Added and modified test files.
     pub files: Vec<String>,
+    /// Removed test files.
     pub removed: Vec<String>,
+    /// Existing tests that the approved spec removes or renames.
+    pub removed_tests: Vec<ExpectedTest>,
     pub rows: Vec<ExpectedTest>,
     /// Names of regression guards, which are new tests that already pass before the change.
     pub guards: Vec<String>,
@@ -78,6 +81,8 @@ pub struct RedProof {
     pub files: Vec<String>,
     #[serde(default)]
     pub removed: Vec<String>,
+    #[serde(default)]
+    pub removed_tests: Vec<ExpectedTest>,
     #[serde(default)]
     pub rows: Vec<ExpectedTest>,
     /// Tests that fail or are flaky even without the change.
@@ -159,8 +164,13 @@ pub fn prove_red(
     let trouble: BTreeSet<&String> = with.iter().flat_map(|run| &run.trouble).collect();
     let mut wrong: Vec<String> =
         trouble.into_iter().map(|line| format!("the run itself failed: {line}")).collect();
-    let (files, removed) = (expected.files.clone(), expected.removed.clone());
-    let mut red = RedProof { files, removed, rows: expected.rows.clone(), ..RedProof::default() };
+    let mut red = RedProof {
+        files: expected.files.clone(),
+        removed: expected.removed.clone(),
+        removed_tests: expected.removed_tests.clone(),
+        rows: expected.rows.clone(),
+        ..RedProof::default()
+    };
     red.broken = before
         .values()
         .filter(|test| test.outcome != TestOutcome::Passed)
@@ -209,7 +219,8 @@ pub fn prove_red(
         || red.tests.iter().filter(|(_, kind)| **kind == RedKind::Compile).map(|(id, _)| id.as_str());
     for id in before.iter().filter(|(_, test)| test.outcome == TestOutcome::Passed).map(|(id, _)| *id) {
         let ours = expected.files.iter().any(|file| is_in_file(id, file));
-        if ours && !first.contains_key(id) && !unbuilt().any(|whole| contains_test(whole, id)) {
+        let removed = expected.removed_tests.iter().any(|row| row.matches_id(id));
+        if ours && !removed && !first.contains_key(id) && !unbuilt().any(|whole| contains_test(whole, id)) {
             wrong.push(format!("`{id}` is gone; keep the existing tests"));
         }
     }
@@ -381,7 +392,7 @@ pub fn prove_green(
                     id,
                     if test.outcome == TestOutcome::Skipped { "it is skipped" } else { &test.message },
                 ),
-                None if of(&red.removed, id) => {
+                None if of(&red.removed, id) || red.removed_tests.iter().any(|row| row.matches_id(id)) => {
                     gone.insert((*id).to_owned());
                 }
                 None if of(&red.files, id) => fail(id, REMOVED_TEST_MESSAGE),
@@ -403,7 +414,11 @@ pub fn prove_green(
         let kept =
             before.keys().filter(|id| passed_before(id) && !locked.contains(**id)).count() - gone.len();
         let (locked, gone) = (locked.into_iter().collect(), gone.into_iter().collect());
-        return Ok(GreenProof { locked, kept, once: None, broken: red.broken.clone(), gone });
+        // A test that is skipped on this machine has not failed.
+        let skipped =
+            |id: &&String| before.get(id.as_str()).is_some_and(|test| test.outcome == TestOutcome::Skipped);
+        let broken = red.broken.iter().filter(|id| !skipped(id)).cloned().collect();
+        return Ok(GreenProof { locked, kept, once: None, broken, gone });
     }
     let groups = failing
         .into_iter()

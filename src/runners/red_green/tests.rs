@@ -36,6 +36,7 @@ fn expectations() -> TestExpectations {
     TestExpectations {
         files: words(&["tests/new.rs", "tests/test_new.py", "web/test/new.test.js"]),
         removed: Vec::new(),
+        removed_tests: Vec::new(),
         rows: vec![row("tests/new.rs", "new")],
         guards: words(&["guards"]),
         declared: words(&["read", "config"]),
@@ -281,6 +282,34 @@ fn tests_of_a_deleted_file_are_listed_as_gone() {
 }
 
 #[test]
+fn test_removed_by_the_spec_may_be_gone_and_no_other() {
+    let base = found([TestResult::passed("s tests::old"), TestResult::passed("s tests::kept")]);
+    let with = |tests: &[&str]| {
+        found(tests.iter().map(|id| TestResult::passed(*id)).chain([fails("s tests::new", "left: 1")]))
+    };
+    let expected = TestExpectations {
+        files: vec!["src/lib.rs".to_owned()],
+        removed_tests: vec![row("src/lib.rs", "old")],
+        rows: vec![row("src/lib.rs", "new")],
+        ..expectations()
+    };
+    let run = with(&["s tests::kept"]);
+    let red = prove_red(&base, [&run, &run], &expected).unwrap();
+    let now = |tests: &[&str]| found(tests.iter().map(|id| TestResult::passed(*id)));
+    assert_eq!(
+        prove_green(&base, &red, &[&now(&["s tests::kept", "s tests::new"])]).unwrap().gone,
+        ["s tests::old"]
+    );
+    let run = with(&[]);
+    assert!(prove_red(&base, [&run, &run], &expected).unwrap_err()[0].contains("`s tests::kept` is gone"));
+    let failing = prove_green(&base, &red, &[&now(&["s tests::new"])]).unwrap_err();
+    assert_eq!(
+        (failing[0].message.as_str(), failing[0].tests.as_slice()),
+        (REMOVED_TEST_MESSAGE, &["s tests::kept".to_owned()][..])
+    );
+}
+
+#[test]
 fn mutation_is_classified_as_caught_by_test_compiler_or_nobody() {
     let green = GreenProof { broken: vec!["s broken".to_owned()], ..GreenProof::default() };
     let broken = fails("s broken", "x");
@@ -309,7 +338,8 @@ fn test_file_the_runner_cannot_reach_is_reported() {
         ("cargo", "crates/s/tests/new.rs", true, &found([]), true),
         ("cargo", "src/config/tests.rs", false, &found([]), true),
         ("cargo", "src/config/tests.rs", true, &found([]), false),
-        ("cargo", "src/lib.rs", false, &found([]), false),
+        ("cargo", "src/lib.rs", false, &found([]), true),
+        ("cargo", "src/new.rs", true, &found([]), false),
         ("cargo", "tests/new.py", true, &found([]), false),
         ("go", "sub/a_test.go", true, &found([]), true),
         ("go", "sub/a.go", false, &found([]), false),

@@ -125,7 +125,7 @@ impl ChangeDocument {
             design,
             locked,
             files,
-            before: super::load_json(cx, s.before).await?,
+            before: super::load_json(cx, s.before).await?.map(RecordedTestRun::with_current_ids),
             red: super::load_json(cx, red).await?,
             green: super::load_json(cx, green).await?,
             adversary: super::load_json(cx, s.adversary).await?,
@@ -214,16 +214,16 @@ impl ChangeDocument {
         hollow.or_else(|| (!tests.contains_name(name)).then(|| "it has no test of its name".to_owned()))
     }
 
-    /// Returns stubs for the declarations in the design and the spec, so that the tests compile before the code is
-    /// written. Declarations that cannot be turned into stubs are left out.
-    pub(super) fn stubs(&self) -> FileOverlay {
+    /// Stubs of the declarations in design and spec, as far as they compile before the code is written, next to the
+    /// inline tests of this change.
+    pub(super) fn stubs(&self, tests: &ParsedChange) -> FileOverlay {
         let spec = self.spec();
         let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
         let blocks: Vec<String> = lld::signature_blocks(&self.design).into_iter().chain(parts).collect();
         change::overlay_files(change::make_stubs(
             &blocks,
             &ChangeScope::from_spec(&spec, ChangeSection::Code),
-            &self.files,
+            &change::with_inline_tests(tests, &self.files),
         ))
     }
 
@@ -273,6 +273,49 @@ impl ChangeDocument {
         }
         let places = wrong.into_iter().map(|(place, why)| super::to_mistake("tests.hollow", &place, why));
         places.collect()
+    }
+
+    /// Checks files that hold code and tests: `Tests` changes only their test code, and `Code` only the rest.
+    fn check_inline_tests(&self, text: &str) -> Vec<DocumentMistake> {
+        let change = change::parse(text);
+        let made = change::apply(&change, &self.files).unwrap_or_default();
+        let tested = change::with_inline_tests(&change, &self.files);
+        let split = |path: &str, text: &str| codebase::split_inline_tests(Language::from_path(path), text);
+        let tests =
+            change.files_in(ChangeSection::Tests).filter(|file| change::can_hold_inline_tests(&file.path));
+        let why = tests.filter_map(|file| {
+            let path = file.path.as_str();
+            let parts = |texts: &BTreeMap<String, String>| split(path, texts.get(path)?);
+            let (Some(before), Some(locked)) = (parts(&self.files), parts(&tested)) else {
+                return Some((path, "cannot be parsed, so its tests cannot be told from its code; put them into a file of their own"));
+            };
+            if before.code != locked.code {
+                return Some((path, "has changes below `## Tests` outside its test code (`#[cfg(test)]` and test functions); \
+                                    leave them to the code"));
+            }
+            let (_, after) = made.iter().find(|(made, _)| made == path)?;
+            let after = after.as_deref().and_then(|text| split(path, text));
+            (after.map(|after| after.tests) != Some(locked.tests)).then_some((
+                path,
+                "has other test code than the locked tests; change only its code, and keep the file parsable",
+            ))
+        });
+        let mut mistakes: Vec<_> = why
+            .map(|(path, why)| super::to_mistake("tests.inline", path, format!("`{path}` {why}")))
+            .collect();
+        for (path, after) in &made {
+            let Some(name) = after.as_deref().and_then(|after| {
+                let before = self.files.get(path).map_or("", String::as_str);
+                codebase::shadowed_assertion(Language::from_path(path), after, before)
+            }) else {
+                continue;
+            };
+            let why = format!(
+                "`{path}` defines its own `{name}`, which would change what tests assert; name it differently"
+            );
+            mistakes.push(super::to_mistake("tests.shadowed", path, why));
+        }
+        mistakes
     }
 
     fn unfetched_note(&self) -> Option<String> {
@@ -458,8 +501,11 @@ impl StageDocument for ChangeDocument {
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
         let allowed = self.allowed();
         let mut mistakes = change::check(text, issue, &allowed, &self.files, tree);
-        if self.current_part() == ChangeSection::Tests && !mistakes.iter().any(DocumentMistake::is_error) {
-            mistakes.extend(self.find_vacuous_tests(text, &allowed));
+        if !mistakes.iter().any(DocumentMistake::is_error) {
+            mistakes.extend(self.check_inline_tests(text));
+            if self.current_part() == ChangeSection::Tests {
+                mistakes.extend(self.find_vacuous_tests(text, &allowed));
+            }
         }
         mistakes
     }
@@ -472,8 +518,8 @@ impl StageDocument for ChangeDocument {
                  row of the Test Mapping, and whether wrong code could pass them. That there is no code is no fault."
             }
             _ if self.leaves.iter().any(|leave| matches!(leave.wish, ExceptionRequest::Tests { .. })) => {
-                "The section `## Tests` stands in the place of tests that were locked before there was any code: who wrote the code \
-                 wanted others, which were seen to fail without it, and people allowed that."
+                "The section `## Tests` replaces tests that were locked before there was any code: the drafter or a person wanted \
+                 others, which were seen to fail without the code, and people allowed that."
             }
             _ => {
                 "The section `## Tests` was locked when its tests were seen to fail, before there was any code."

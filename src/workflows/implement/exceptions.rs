@@ -3,14 +3,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeDocument, ImplementRunState, adversarial::AdversarialResults, lock_tests};
+use super::{
+    ChangeDocument, ImplementRunState, adversarial::AdversarialResults, change_document::LOCKED_TESTS,
+    lock_tests,
+};
 use crate::{
     documents::{DocumentMistake, change},
-    engine::StepError,
+    engine::{GateAnswer, StepError},
     publication,
-    rounds::{load_text, require_state},
-    stage::{self, ExceptionRequest, StageDocument as _, StepResult, StepVisit},
-    types::Hash,
+    rounds::{StepContext, load_text, require_state},
+    stage::{self, Exception, ExceptionRequest, StageDocument as _, StepResult, StepVisit},
+    types::{Hash, Timestamp, Verb},
 };
 
 /// A pending replacement of the locked tests. Holds the version with the old locked tests, the code that needs the new
@@ -20,6 +23,61 @@ pub(super) struct TestUnlock {
     locked: Hash,
     pub(super) code: Hash,
     why: String,
+}
+
+/// Locked tests that a person had unlocked by `/revise tests`, until other tests are locked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct ReopenedTests {
+    locked: Hash,
+    code: Hash,
+    by: String,
+    at: Timestamp,
+}
+
+/// Whether this answer asks for other tests: `/revise tests TEXT`.
+fn asks_for_other_tests(answer: &GateAnswer) -> bool {
+    let first = answer.text.split_whitespace().next().unwrap_or_default();
+    answer.verb == Verb::Revise && first.trim_end_matches(':').eq_ignore_ascii_case("tests")
+}
+
+/// Unlocks the tests if the answer that sent the change back asks for that. The tests are then drafted, seen to fail and
+/// reviewed again.
+pub(super) fn reopen_tests(s: &mut ImplementRunState, cx: &StepContext) -> Result<(), StepError> {
+    let Some(answer) = cx.answer().filter(|answer| asks_for_other_tests(answer)) else { return Ok(()) };
+    let Some(locked) = s.locked.take() else { return Ok(()) };
+    let code = *require_state(&s.stage.document())?;
+    s.reopened = Some(ReopenedTests { locked, code, by: answer.by.login.clone(), at: answer.at });
+    (s.others, s.adversary, s.attacked, s.joined) = (None, None, None, None);
+    (s.told, s.objections) = (0, 0);
+    s.stage.remove_background(LOCKED_TESTS);
+    s.stage.replace_draft(locked);
+    Ok(())
+}
+
+/// Puts the code of before back behind newly locked tests, and records who asked for them. If the code passes, no model
+/// is called for it.
+pub(super) async fn restore_code(s: &mut ImplementRunState, cx: &StepContext) -> Result<(), StepError> {
+    let Some(ReopenedTests { locked, code, by, at }) = s.reopened.take() else { return Ok(()) };
+    let tests = *require_state(&s.locked)?;
+    let diff = tests_diff(cx, &locked, &tests).await?;
+    s.stage.record_exception(Exception::new(ExceptionRequest::Tests { diff }, tests, by, at));
+    s.stage.replace_draft(with_tests(cx, &code, &tests).await?);
+    Ok(())
+}
+
+/// Stores the difference between the test sections of two texts.
+async fn tests_diff(cx: &StepContext, before: &Hash, now: &Hash) -> Result<Hash, StepError> {
+    let [before, now] = [load_text(cx, before).await?, load_text(cx, now).await?]
+        .map(|text| change::tests_section(&text).unwrap_or_default().to_owned());
+    cx.put(publication::text_diff(&before, &now).as_bytes()).await
+}
+
+/// Stores the code of one text with the tests of another.
+async fn with_tests(cx: &StepContext, code: &Hash, tests: &Hash) -> Result<Hash, StepError> {
+    let tests = load_text(cx, tests).await?;
+    let text =
+        change::fix(&load_text(cx, code).await?, cx.run().trigger.issue, change::tests_section(&tests));
+    cx.put(text.as_bytes()).await
 }
 
 /// Stores the tests with which this draft replaces locked tests, if any. Adversarial tests are left out, because the
@@ -106,11 +164,7 @@ pub(super) async fn request_other_tests(
     v: &StepVisit<'_>,
     unlocked: &TestUnlock,
 ) -> Result<StepResult, StepError> {
-    let cx = v.cx;
-    let tests = |text: String| change::tests_section(&text).unwrap_or_default().to_owned();
-    let before = tests(load_text(cx, &unlocked.locked).await?);
-    let now = tests(load_text(cx, require_state(&s.stage.document())?).await?);
-    let diff = cx.put(publication::text_diff(&before, &now).as_bytes()).await?;
+    let diff = tests_diff(v.cx, &unlocked.locked, require_state(&s.stage.document())?).await?;
     stage::request_exception(&mut s.stage, v, ExceptionRequest::Tests { diff }).await
 }
 
@@ -126,15 +180,11 @@ pub(super) async fn run_exception_gate(
         _ => None,
     };
     let Some(TestUnlock { locked, mut code, .. }) = unlocked else { return Ok(exit) };
-    let cx = v.cx;
     if let StepResult::Pass = exit {
         lock_tests(s)?;
         // The adversarial tests are written and run again for the new lock.
         (s.adversary, s.attacked, s.joined) = (None, None, None);
-        let tests = load_text(cx, require_state(&s.locked)?).await?;
-        let text =
-            change::fix(&load_text(cx, &code).await?, cx.run().trigger.issue, change::tests_section(&tests));
-        code = cx.put(text.as_bytes()).await?;
+        code = with_tests(v.cx, &code, require_state(&s.locked)?).await?;
     } else {
         s.locked = Some(locked);
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::{
     change_document::{ChangeDocument, LOCKED_HEADING, LOCKED_TESTS, SPEC},
-    exceptions::TestUnlock,
+    exceptions::{ReopenedTests, TestUnlock},
     test_jobs::{run_test_job, wait_for_tests},
 };
 use crate::{
@@ -122,6 +122,9 @@ pub struct ImplementRunState {
     /// The pending replacement of the locked tests. Set only while the replacement tests are being proven.
     #[serde(default)]
     unlocked: Option<TestUnlock>,
+    /// Set from `/revise tests` until other tests are locked.
+    #[serde(default)]
+    reopened: Option<ReopenedTests>,
     /// Test run on the base commit, before any change. All test runs of the workflow use that commit.
     before: Option<Hash>,
     /// Red proofs: pairs of a version of the change and the proof that its tests fail without the code.
@@ -185,6 +188,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
             ImplementStep::ReviewTests,
             &[
                 ImplementStep::Code,
+                ImplementStep::CheckCode,
                 ImplementStep::Tests,
                 ImplementStep::ReviewTests,
                 ImplementStep::Leave,
@@ -394,6 +398,9 @@ impl Workflow<StepServices> for ImplementWorkflow {
             ImplementStep::Leave => exceptions::run_exception_gate(s, v).await?,
             ImplementStep::Budget => stage::wait_for_budget(&mut s.stage, v).await?,
         };
+        if let StepResult::Reread = exit {
+            exceptions::reopen_tests(s, cx)?;
+        }
         let s = &*s;
         exit.into_next(|exit| next_step(at, exit, s))
     }
@@ -434,6 +441,10 @@ fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Opt
         (ImplementStep::Tests, StepResult::Pass) => ImplementStep::CheckTests,
         (ImplementStep::CheckTests, StepResult::Pass) => ImplementStep::Red,
         (ImplementStep::Red, StepResult::Pass) => ImplementStep::ReviewTests,
+        // Code from before the tests were unlocked is tried first.
+        (ImplementStep::ReviewTests, StepResult::Pass) if s.stage.document().is_some() => {
+            ImplementStep::CheckCode
+        }
         (ImplementStep::ReviewTests, StepResult::Pass) => ImplementStep::Code,
         (ImplementStep::Code, StepResult::Pass) => ImplementStep::CheckCode,
         (ImplementStep::CheckCode, StepResult::Pass) => ImplementStep::Lint,
@@ -516,7 +527,8 @@ async fn prove_red(
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let (change, stubs) = (change::parse(&tests), text.stubs());
+    let change = change::parse(&tests);
+    let stubs = text.stubs(&change);
     let told = before.expectations(&text.spec(), &change);
     let targets: Vec<String> = change.files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect();
     // A linter needs code that compiles. Format complaints must be fixed now, before the lock.
@@ -568,6 +580,7 @@ async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<St
         other => return Ok(other),
     }
     lock_tests(s)?;
+    exceptions::restore_code(s, v.cx).await?;
     Ok(StepResult::Pass)
 }
 

@@ -95,7 +95,7 @@ fn cargo_test_outcomes_are_reported_from_the_sandbox() {
     planted::broken: build
     planted::crashes crashes: crash
     planted::crashes passes: crash
-    planted::doc src/lib.rs - double (line 3): passed
+    planted::doc src/lib.rs - double (1): passed
     planted::missing: missing
     ");
 }
