@@ -85,7 +85,8 @@ pub enum AppError {
     #[error("model under [route]: {0}")]
     Router(ResolveError),
     #[error(
-        "cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one"
+        "cannot listen on {address}: {error}. Choose another address under [server], or stop the program \
+         that uses this one"
     )]
     Listen { address: SocketAddr, error: io::Error },
 }
@@ -311,7 +312,7 @@ impl Application {
             };
             tokio::select! {
                 _ = futures_util::future::join(public, private) => {}
-                () = patience => tracing::info!("stopped while a client was in the middle of a request"),
+                () = patience => tracing::info!("stopped before a client's request was finished"),
             }
         };
         let work = async {

@@ -137,7 +137,7 @@ impl TraceExporter {
                 match self.build_spans(visit).await {
                     Ok(more) => spans.extend(more),
                     Err(error) => {
-                        tracing::warn!(run = %visit.run, %error, "could not build spans; trace will lack this visit");
+                        tracing::warn!(run = %visit.run, %error, "could not build the spans of a step; its trace is incomplete");
                     }
                 }
             }
@@ -149,7 +149,7 @@ impl TraceExporter {
 
     fn record_lost(&self, visits: u64) -> Option<Arc<FinishedVisit>> {
         self.counted.lost.inc_by(visits);
-        tracing::warn!(visits, "trace collector too slow; dropped visits");
+        tracing::warn!(visits, "trace collector too slow; dropped the spans of some steps");
         None
     }
 

@@ -113,7 +113,9 @@ impl AuditVerifyCommand {
         }
         if walked.uncovered > 0 {
             let rows = count(walked.uncovered, "row", "rows");
-            print_line(format_args!("not covered: {rows} of runs that began before rows had links"));
+            print_line(format_args!(
+                "not covered: {rows} of runs that started before the audit chain existed"
+            ));
         }
         walked
             .broken

@@ -97,19 +97,19 @@ impl CheckCommand {
         let source = self.config.open_source(None)?;
         let advice = match &source {
             DatabaseSource::Files(data) => format!(
-                "Stop the server, keep {} as it is for inspection, and continue from a backup. A damaged repository file does not \
-                 affect the others: you can restore it alone.",
+                "Stop the server, keep {} as it is for inspection, and continue from a backup. A damaged repository file does \
+                 not affect the others, so you can restore only that file.",
                 data.display()
             ),
             DatabaseSource::Server(_) => {
-                "Stop all nodes, keep a dump for inspection, and continue from an older one.".to_owned()
+                "Stop all nodes, keep a dump for inspection, and continue from an older dump.".to_owned()
             }
         };
         let mut sound = true;
         for database in tokio::task::spawn_blocking(move || store::check_databases(&source)).await?? {
             let place = &database.place;
             if database.problems.is_empty() {
-                print_line(format_args!("{place}: sound; {}", database.contents));
+                print_line(format_args!("{place}: intact; {}", database.contents));
             }
             for wrong in &database.problems {
                 print_line(format_args!("{place}: WRONG: {wrong}"));

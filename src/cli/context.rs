@@ -104,7 +104,7 @@ fn require_files(snapshot: &Snapshot, files: &[String]) -> anyhow::Result<()> {
     let Some(absent) = files.iter().find(|path| snapshot.entry(path).is_none()) else { return Ok(()) };
     let near =
         TreeIndex::new(snapshot.entries().iter().map(|entry| entry.path.as_str())).nearest_paths(absent);
-    let hint = if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) };
+    let hint = if near.is_empty() { String::new() } else { format!("; similar paths: {}", near.join(", ")) };
     bail!("{absent} is not in commit {}{hint}", snapshot.commit)
 }
 

@@ -20,7 +20,7 @@ pub(super) async fn call_server<T: DeserializeOwned>(
         ControlReply::Done(answer) => Ok(answer),
         ControlReply::Refused(why) => Err(anyhow!(why)),
         ControlReply::NotRunning => Err(anyhow!(
-            "no server runs on {}, and only a running one can do this: start it with `countersign serve --config {}`",
+            "no server runs on {}, and this command needs one: start it with `countersign serve --config {}`",
             settings.data_dir.display(),
             settings.file.display()
         )),

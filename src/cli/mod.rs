@@ -173,7 +173,7 @@ pub fn main() -> ExitCode {
     };
     log_to_stderr(&cli);
     if let Err(error) = proc::disable_core_dumps() {
-        tracing::warn!(%error, "a crash may write this process's memory to disk");
+        tracing::warn!(%error, "could not disable core dumps; a crash may write this process's memory to disk");
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

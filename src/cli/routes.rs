@@ -116,7 +116,7 @@ impl RouteTotals {
 
     fn alerts(&self) -> Vec<&'static str> {
         let dear = (self.dearest > CALL_ALERT_MICROUSD)
-            .then_some("a call of the last requests cost more than $0.01");
+            .then_some("one of the last routing calls cost more than $0.01");
         let mean =
             (self.mean > MEAN_ALERT_MICROUSD).then_some("the last requests cost more than $0.005 on average");
         dear.into_iter().chain(mean).collect()

@@ -55,7 +55,7 @@ impl ServeCommand {
         check_identity(&app).await?;
         for ModelReadiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
             if let Some(lacks) = lacks {
-                tracing::warn!("the {role} {spec} cannot be called; runs wait until it can: {lacks}");
+                tracing::warn!("cannot call the {role} {spec}, so runs wait: {lacks}");
             }
         }
         let (public, private) = app::listen(&app.settings).await?;
@@ -127,7 +127,7 @@ pub(super) fn on_signals(
             return;
         };
         wait_for_either(&mut term, &mut int).await;
-        tracing::info!("stopping; a second signal parks what is in flight");
+        tracing::info!("stopping once model calls in flight have ended; a second signal cancels them");
         stop.cancel();
         wait_for_either(&mut term, &mut int).await;
         park.cancel();

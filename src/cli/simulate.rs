@@ -221,10 +221,10 @@ fn estimate_first_call(
          an estimated {most}"
     );
     if estimate.may_be_free {
-        line += ", or nothing if a route without billing answers";
+        line += ", or nothing if a provider that does not bill answers";
     }
     if estimate.unpriced {
-        line += "; the price of one route to it is unknown";
+        line += "; the price at one of its providers is unknown";
     }
     let caps = [("a call", policy.caps.call), ("a stage", policy.caps.stage), ("a run", policy.caps.run)];
     for (what, cap) in caps {
@@ -253,7 +253,7 @@ async fn describe_cap_room(
         };
         match cap {
             Some(cap) if spent.plus(estimated) > cap => {
-                format!("{what} has spent {spent} of {cap}, too little is left, so the run would pause")
+                format!("{what} has spent {spent} of {cap}; the rest is too little, so the run would pause")
             }
             Some(cap) => format!("{what} has spent {spent} of {cap}"),
             None => format!("{what} has spent {spent} and has no cap"),

@@ -86,7 +86,8 @@ impl BudgetTable {
             Some(given) => {
                 let most = parse_amount("run_at_most", given)?;
                 if is_looser(run, most) {
-                    let message = "run_at_most is less than run; a cap cannot be raised to less than it is";
+                    let message = "run_at_most is less than run, but it limits how far run can be raised; set it to \
+                                   run or more";
                     return Err((given.span().start, message.to_owned()));
                 }
                 most

@@ -63,7 +63,7 @@ impl WorkflowSettingsTable {
             let Some(given) = given else { continue };
             if *rule && !*given.as_ref() {
                 let message = format!(
-                    "{name} = false would loosen what the server demands; remove the line or set it to true"
+                    "{name} = false would remove a requirement of the server; remove the line or set it to true"
                 );
                 return Err((given.span().start, message));
             }

@@ -93,7 +93,8 @@ impl SettingsChecker<'_> {
     pub(super) fn model_rows(&self, table: &[ModelTableRow]) -> Result<Vec<Model>, ConfigError> {
         for (at, row) in table.iter().enumerate() {
             if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
-                let message = format!("id = {:?} has a row above; keep one of them", row.id.as_ref());
+                let message =
+                    format!("id = {:?} is in two [[model]] tables; keep one of them", row.id.as_ref());
                 return Err(self.refuse(&row.id, message));
             }
             for before in table[..at].iter().filter(|before| before.shares_provider(row)) {
@@ -101,7 +102,7 @@ impl SettingsChecker<'_> {
                     |name: &&Spanned<String>| before.names().any(|known| known.as_ref() == name.as_ref());
                 if let Some(name) = row.names().find(taken) {
                     let message = format!(
-                        "{:?} is also a name of {:?} above; keep it in one of the two rows",
+                        "{:?} is also a name of {:?} above; keep it in one of the two tables",
                         name.as_ref(),
                         before.id.as_ref()
                     );
@@ -122,8 +123,8 @@ impl SettingsChecker<'_> {
         let rows = table.iter().filter(|row| row.price.is_none() && row.id.span().end > 0);
         let sentence = |row: &ModelTableRow| {
             let message = format!(
-                "{:?} has no price, so no paid call to it is made while [budget] has a cap; add price = {{ input = …, \
-                 output = … }} in dollars for a million tokens, 0 where it costs nothing",
+                "{:?} has no price, so it gets no paid calls while [budget] has a cap; add price = {{ input = …, \
+                 output = … }} in dollars per million tokens, 0 if it is free",
                 row.id.as_ref()
             );
             self.refuse(&row.id, message).to_string()
@@ -151,7 +152,7 @@ impl SettingsChecker<'_> {
             return Err(self.refuse(&row.max_output, message));
         }
         if let (None, Some(tier)) = (&row.price, row.tiers.first()) {
-            let message = "tiers change a price; add the usual one as price = { input = …, output = … }";
+            let message = "tiers need a base price; add it as price = { input = …, output = … }";
             return Err(self.refuse(&tier.input, message.to_owned()));
         }
         let prices = row.price.iter().chain(&row.tiers).map(|price| self.price(price));

@@ -57,7 +57,7 @@ impl Settings {
             ("[server]", differ(&self.server, &new.server)),
             ("[data]", differ(&(&self.data_dir, &self.postgres), &(&new.data_dir, &new.postgres))),
             ("[installations]", differ(&self.allowed_installations, &new.allowed_installations)),
-            ("what is said of models", differ(&keyless(self), &keyless(new))),
+            ("[models], [providers] or [workers]", differ(&keyless(self), &keyless(new))),
             // Cassettes are redacted with the keys known at start.
             (
                 "the models' keys, while cassettes are kept,",

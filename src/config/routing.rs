@@ -77,7 +77,8 @@ impl WorkflowSettingsTable {
         match &self.mode {
             Some(mode) if *mode.as_ref() < server.mode => {
                 let message =
-                    "mode would start work that the server's mode does not; remove the line".to_owned();
+                    "this mode would start more work than the server's mode allows; remove the line"
+                        .to_owned();
                 Err((mode.span().start, message))
             }
             _ => self.routing_settings(server),

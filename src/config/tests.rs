@@ -429,7 +429,7 @@ fn invalid_model_entry_is_refused_with_its_line() {
         (format!("{ROW}contxt = 1\n"), 7, "unknown field `contxt`"),
         (ROW.replace("\"qwen\"", "\"q w\""), 4, "family = \"q w\" is not a name"),
         (ROW.replace("family = \"qwen\"\n", ""), 1, "missing field `family`"),
-        (format!("{ROW}{ROW}"), 8, "has a row above"),
+        (format!("{ROW}{ROW}"), 8, "is in two [[model]] tables"),
         (
             format!("{ROW}{}aliases = [\"qwen3:32b\"]\n", ROW.replace("3:32b", "4")),
             13,
@@ -441,11 +441,7 @@ fn invalid_model_entry_is_refused_with_its_line() {
             "providers: unknown provider \"olama\"; known are claude, ",
         ),
         (ROW.replace("8192", "40961"), 6, "max_output = 40961 is more than context = 40960"),
-        (
-            format!("{ROW}tiers = [{{ input = 1, output = 2 }}]\n"),
-            7,
-            "tiers change a price; add the usual one",
-        ),
+        (format!("{ROW}tiers = [{{ input = 1, output = 2 }}]\n"), 7, "tiers need a base price; add it"),
         (format!("{ROW}retires = \"soon\"\n"), 7, "retires = \"soon\" is not a date"),
         ("[models]\nreviewer = \"gemni:pro\"\n".to_owned(), 2, "reviewer: unknown provider \"gemni\""),
         ("[models.successors]\n\"gemni:pro\" = [\"x\"]\n".to_owned(), 2, "unknown provider \"gemni\""),

@@ -324,8 +324,8 @@ impl WorkflowSettingsTable {
             return Err((gate.span().start, message.to_owned()));
         }
         if let Some(gate) = self.verdict_gate.as_ref().filter(|gate| settings.makes_code && !*gate.as_ref()) {
-            let message = "verdict_gate = false is not allowed for code, which is run once it is pushed: that takes \
-                           a person's approval; remove the line";
+            let message = "verdict_gate = false is not allowed for code: CI runs pushed code, so a person must \
+                           approve it; remove the line";
             return Err((gate.span().start, message.to_owned()));
         }
         if let Some(gate) = self.draft_gate.as_ref().filter(|_| settings.makes_code) {
@@ -509,8 +509,8 @@ impl WorkflowSettingsTable {
             let (requested, allowed) = (*rounds.as_ref(), server.max_rounds);
             if requested == 0 || requested > allowed {
                 let message = format!(
-                    "max_rounds = {requested} is outside 1 to {allowed}, what the server allows; \
-                     choose a number in that range"
+                    "max_rounds = {requested} is outside 1 to {allowed}, the range that the server allows; choose \
+                     a number in that range"
                 );
                 return Err((rounds.span().start, message));
             }

@@ -51,18 +51,18 @@ pub enum PageError {
 impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address => f.write_str("its address is not one of http or https alone"),
+            Self::Address => f.write_str("its address is not a plain http or https URL"),
             Self::Host(HostRefusal { host, why }) => match why {
-                RefusalReason::NotAllowed => write!(f, "{host} is not named"),
-                RefusalReason::AlwaysBlocked => write!(f, "{host} leads to what is never reached"),
-                RefusalReason::InternalNetwork => write!(f, "{host} leads into a network of its own"),
+                RefusalReason::NotAllowed => write!(f, "[fetch] does not allow {host}"),
+                RefusalReason::AlwaysBlocked => write!(f, "{host} has an address that is always blocked"),
+                RefusalReason::InternalNetwork => write!(f, "{host} is in an internal network"),
                 RefusalReason::Unreachable | RefusalReason::TransferLimit => {
                     write!(f, "{host} does not answer")
                 }
             },
             Self::Status(status) => write!(f, "it answers {status}"),
-            Self::Content => f.write_str("it is no text"),
-            Self::Redirects => f.write_str("it leads on and on"),
+            Self::Content => f.write_str("it is not text"),
+            Self::Redirects => f.write_str("it redirects too often"),
             Self::Broken => f.write_str("it does not answer"),
         }
     }

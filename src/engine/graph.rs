@@ -26,15 +26,15 @@ pub enum GraphError {
     Empty { workflow: String },
     #[error("{workflow}: {step} has no row in the graph; give it one, empty if nothing follows")]
     NoRow { workflow: String, step: String },
-    #[error("{workflow}: {step} has two rows in the graph; join them")]
+    #[error("{workflow}: {step} has two rows in the graph; merge them")]
     TwoRows { workflow: String, step: String },
     #[error("{workflow}: two steps are called {id}; ids must differ")]
     SameId { workflow: String, id: String },
     #[error("{workflow}: no path from the start reaches {step}; remove it or add the missing edge")]
     Unreachable { workflow: String, step: String },
     #[error(
-        "{workflow}: {path} publishes a draft without a review and then a gate, and no lesser proof is declared; put \
-         both on this path"
+        "{workflow}: {path} publishes a draft that passed no review followed by a gate, and the workflow declares \
+         no lesser proof; put both on this path"
     )]
     Unreviewed { workflow: String, path: String },
 }

@@ -138,7 +138,7 @@ impl<T: Send + Sync + 'static> EnginePort for Engine<T> {
 
     fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async move {
-            tracing::warn!(?scope, by, why, "paused");
+            tracing::warn!(?scope, by, why, "work paused");
             Ok(self.store.set_pause(ActivePause { scope, by, why, at: self.clock.now() }).await?)
         })
     }
@@ -146,7 +146,7 @@ impl<T: Send + Sync + 'static> EnginePort for Engine<T> {
     fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>> {
         Box::pin(async move {
             let ended = self.store.remove_pause(scope).await?;
-            tracing::warn!(?scope, by, ended, "resumed");
+            tracing::warn!(?scope, by, ended, "work resumed");
             self.wake_up.notify_one();
             Ok(ended)
         })

@@ -297,7 +297,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 self.back_off().await;
             }
             _ = lease_end.changed() => {
-                tracing::error!(run = %held.run.id, "lease ended during a step: another process may hold the run now; its late result was dropped");
+                tracing::error!(run = %held.run.id, "lease expired during a step; dropped the result, because another process may have claimed the run");
                 lock(&self.in_flight).remove(&held.run.id);
             }
             () = self.park.cancelled() => {
@@ -385,7 +385,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Checkpoint::Go { .. } => tracing::info!(%run, %issue, step, "step done"),
             Checkpoint::Ask { gate, .. } => {
                 let subject = gate.subject.short();
-                tracing::info!(%run, %issue, step, stage = gate.stage, subject, "a gate waits for a person");
+                tracing::info!(%run, %issue, step, stage = gate.stage, subject, "gate opened; waiting for a person");
             }
             Checkpoint::Done { outcome, .. } => {
                 tracing::info!(%run, %issue, step, outcome = outcome.summary, "run done");
@@ -394,7 +394,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 tracing::info!(%run, %issue, step, why, "run ended");
             }
             Checkpoint::Wait { why, .. } | Checkpoint::Retry { why, .. } => {
-                tracing::debug!(%run, %issue, step, why, "step waits");
+                tracing::debug!(%run, %issue, step, why, "step is waiting");
             }
             Checkpoint::Park { .. } => {} // logged where it was detected
         }
@@ -525,7 +525,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 StepAttemptError::Step(StepError::User(why) | StepError::Stopped { why, .. })
                 | StepAttemptError::Unreadable(why),
             ) => {
-                tracing::error!(run = %run.id, %why, "could not report the end of a run to people; ending it anyway");
+                tracing::error!(run = %run.id, %why, "could not tell people why the run ended; ending it anyway");
                 ended(RunStatus::Failed, format!("{}; could not tell people: {why}", halt.public_reason()))
             }
             Err(StepAttemptError::Step(StepError::Bug(error))) => {
@@ -643,7 +643,7 @@ fn halt_checkpoint(halt: RunHalt) -> Checkpoint {
 /// Parks a run until a version starts that can read the run's saved state. We never guess that state.
 fn park_unreadable(run: &RunRow, why: &str) -> Checkpoint {
     let (workflow, version) = (&run.workflow, run.version);
-    tracing::error!(run = %run.id, %why, "run parked: this version cannot read it");
+    tracing::error!(run = %run.id, %why, "run parked: this version cannot read its state");
     if run.status == RunStatus::Halting {
         let why = format!("{}; could not tell people: {why}", run.why.as_deref().unwrap_or("ended"));
         return Checkpoint::Ended { status: RunStatus::Failed, why };

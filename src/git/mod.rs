@@ -26,9 +26,7 @@ pub use snapshot::{ChangedPath, CommitEntry, EntryMode, GitAttributes, PastCommi
 pub enum GitError {
     #[error("git was not found in PATH; install git {} or newer", command::OLDEST)]
     Missing,
-    #[error(
-        "git has no git-remote-https here, so it cannot fetch; install the whole of git, with its support for HTTPS"
-    )]
+    #[error("git cannot fetch, because git-remote-https is missing; install git with its support for HTTPS")]
     NoHttps,
     #[error("git {found} is too old; install git {} or newer", command::OLDEST)]
     TooOld { found: String },

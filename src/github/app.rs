@@ -349,7 +349,7 @@ impl GitHub {
             Err(GitHubApiError::NotFound { .. }) => {
                 tracing::warn!(
                     login,
-                    "GitHub does not show our bot account; searches for our own comments will find none"
+                    "GitHub does not show our bot account, so we cannot find our own comments"
                 );
                 Ok(Actor { id: UserId(0), login, bot: true })
             }

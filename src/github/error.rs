@@ -60,7 +60,7 @@ pub enum GitHubApiError {
     Unauthorized { call: String, message: String },
     /// The object has changed in the meantime: for example, the branch moved or the pull request can no longer be
     /// merged.
-    #[error("{call} conflicts with what is there now: {message}")]
+    #[error("{call} conflicts with the current state: {message}")]
     Conflict { call: String, message: String },
     /// GitHub refused the request itself; a retry will not help.
     #[error("GitHub refused {call} with status {status}: {message}")]

@@ -55,7 +55,7 @@ pub fn verify(
 pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
     let Some(signature) = headers.get("x-hub-signature-256") else {
         let sentence = if headers.contains_key("x-hub-signature") {
-            "Only a SHA-1 signature was sent; this server accepts X-Hub-Signature-256 alone."
+            "Only a SHA-1 signature was sent; this server accepts only X-Hub-Signature-256."
         } else {
             "The request is not signed; set the App's webhook secret to the one this server has."
         };

@@ -49,9 +49,9 @@ impl Intake {
         Ok(CommandReply::Comment(
             match self.engine.signal(GateAnswerRequest { repo, issue, answer, late }).await? {
                 GateAnswerOutcome::Accepted(run) => {
-                    return Ok(CommandReply::Note(format!("`/{verb}` taken by {run}")));
+                    return Ok(CommandReply::Note(format!("passed `/{verb}` to {run}")));
                 }
-                GateAnswerOutcome::Duplicate => return Ok(CommandReply::Note("heard before".to_owned())),
+                GateAnswerOutcome::Duplicate => return Ok(CommandReply::Note("duplicate".to_owned())),
                 GateAnswerOutcome::Late => messages::late_command_reply(verb.as_str()),
                 GateAnswerOutcome::NotAllowed { needs, .. } => {
                     return Ok(CommandReply::Refusal(format!("refused: `/{verb}` needs {needs} here")));

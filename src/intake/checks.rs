@@ -28,14 +28,14 @@ impl Intake {
         let issue = e.branches.iter().find_map(|branch| IssueNo::from_branch(branch));
         let elsewhere = e.head_repo.is_some_and(|repo| repo != e.repo.id);
         let Some(issue) = issue.filter(|_| !elsewhere && e.app != Some(self.github.app_id())) else {
-            return Ok(DeliveryNote::Nothing("CI of no branch of ours, or a check of our own".into()));
+            return Ok(DeliveryNote::Nothing("CI of another branch, or our own check".into()));
         };
         let Some(db) = self.store.existing_repository_database(e.repo.id).await? else {
-            return Ok(DeliveryNote::Nothing("nothing was pushed here".into()));
+            return Ok(DeliveryNote::Nothing("Countersign pushed nothing here".into()));
         };
         let pushed = db.commits_of_issue(issue).await?.into_iter().rev().find_map(|row| row.commit);
         if pushed.as_ref() != Some(&e.commit) {
-            return Ok(DeliveryNote::Nothing("not the commit that was pushed last".into()));
+            return Ok(DeliveryNote::Nothing("not the last pushed commit".into()));
         }
         self.wake_merge_watches(taken, &e.repo, issue).await
     }
@@ -73,7 +73,7 @@ impl Intake {
         if told.is_empty() {
             return Ok(DeliveryNote::Nothing("no run waits for a merge".into()));
         }
-        Ok(DeliveryNote::Done(format!("told to look again: {}", told.join(", "))))
+        Ok(DeliveryNote::Done(format!("woke the runs that wait for a merge: {}", told.join(", "))))
     }
 
     pub(super) async fn handle_check_rerequest(
@@ -83,7 +83,7 @@ impl Intake {
     ) -> DeliveryResult {
         let issue = e.head_branch.as_deref().and_then(IssueNo::from_branch);
         let Some(issue) = issue.filter(|_| e.app == self.github.app_id() && !e.sender.bot) else {
-            return Ok(DeliveryNote::Nothing("not a check of ours, or asked for by a bot".into()));
+            return Ok(DeliveryNote::Nothing("not our check, or requested by a bot".into()));
         };
         if taken.swept {
             return Ok(DeliveryNote::Nothing(LATE_NOTE.into()));
@@ -93,7 +93,7 @@ impl Intake {
         let role = repo.permission(&e.sender).await?;
         let least = self.router.find_command(Verb::Retry.as_str()).map_or(Role::Triage, |row| row.role);
         if role < least {
-            return Ok(DeliveryNote::Done(format!("refused: {role} may not run a check again")));
+            return Ok(DeliveryNote::Done(format!("refused: {role} may not rerun a check")));
         }
         let checks = none_if_refused(repo.our_checks(&e.head_oid, &e.name).await)?.unwrap_or_default();
         let runs = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: false };
@@ -104,12 +104,12 @@ impl Intake {
             let retried =
                 self.resume_halted_run(&repo, (issue, run.id, &run.workflow), cause, &e.sender).await?;
             if matches!(retried, RetryDecision::Resumed | RetryDecision::Duplicate) {
-                return Ok(DeliveryNote::Done(format!("{} is tried again, as its check is", run.id)));
+                return Ok(DeliveryNote::Done(format!("{} is retried, because its check was rerun", run.id)));
             }
         }
         for check in &checks {
             none_if_refused(repo.resend_check(check).await)?;
         }
-        Ok(DeliveryNote::Done(format!("{} checks shown again as they stand", checks.len())))
+        Ok(DeliveryNote::Done(format!("posted {} checks again, unchanged", checks.len())))
     }
 }

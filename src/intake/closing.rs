@@ -43,7 +43,7 @@ impl Intake {
         };
         let bot = self.bot().await?.id;
         if e.sender.id == bot {
-            return Ok(DeliveryNote::Nothing("the App did that itself, and goes on elsewhere".into()));
+            return Ok(DeliveryNote::Nothing("done by the App itself".into()));
         }
         let merged = match e.action {
             PullRequestAction::Closed { merged } => merged,

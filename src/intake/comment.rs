@@ -79,22 +79,22 @@ impl CommentContext<'_> {
 impl Intake {
     pub(crate) async fn handle_comment(&self, taken: &ClaimedDelivery, e: &CommentEvent) -> DeliveryResult {
         if e.sender.bot || e.via_app {
-            return Ok(DeliveryNote::Nothing("a bot's comment never acts".into()));
+            return Ok(DeliveryNote::Nothing("bots' comments are ignored".into()));
         }
         if e.author.id != e.sender.id {
             return Ok(DeliveryNote::Nothing("the sender is not the author".into()));
         }
         let bot = self.bot().await?;
         if e.sender.id == bot.id || e.sender.login == bot.login {
-            return Ok(DeliveryNote::Nothing("our own comment never acts".into()));
+            return Ok(DeliveryNote::Nothing("our own comments are ignored".into()));
         }
         let slug = bot.login.strip_suffix("[bot]");
         let found = commands::parse(self.router.rows(), slug, &e.body);
         if found.is_empty() {
-            return Ok(DeliveryNote::Nothing("no command in it".into()));
+            return Ok(DeliveryNote::Nothing("no command in the comment".into()));
         }
         let Some(said) = self.load_comment_context(taken, e, &found).await? else {
-            return Ok(DeliveryNote::Nothing("nothing of ours is alive here".into()));
+            return Ok(DeliveryNote::Nothing("no active run here".into()));
         };
         if !self.store.inbox().claim_cause(&taken.id, &said.cause).await? {
             return Ok(DeliveryNote::Nothing(DUPLICATE_NOTE.into()));
@@ -111,7 +111,7 @@ impl Intake {
                     let body = self.email_reply(&said, command.spec.name).await?;
                     self.post_reply(taken, &said.cause, &said.repo, (e.issue, said.at.issue), &[body])
                         .await?;
-                    Ok(DeliveryNote::Done("commands below what was repeated do not count".to_owned()))
+                    Ok(DeliveryNote::Done("commands below quoted text do not count".to_owned()))
                 }
                 None => self.handle_commands(&said, &kept).await,
             };
@@ -160,7 +160,7 @@ impl Intake {
         for (index, command) in found.iter().enumerate() {
             let reply = match command {
                 Ok(_) if obeyed == COMMANDS_PER_COMMENT => {
-                    notes.push(format!("the rest is ignored: more than {obeyed} commands"));
+                    notes.push(format!("ignored the commands after the first {obeyed}"));
                     break;
                 }
                 Ok(command) => {
@@ -277,7 +277,7 @@ impl Intake {
         let halted = (said.at.issue, *run, workflow.as_str());
         Ok(match self.resume_halted_run(&said.repo, halted, cause, &said.event.sender).await? {
             RetryDecision::Resumed | RetryDecision::Duplicate => {
-                CommandReply::Note(format!("{run} is tried again"))
+                CommandReply::Note(format!("{run} is retried"))
             }
             RetryDecision::NoRun | RetryDecision::NotFailed(_) => {
                 CommandReply::Comment(messages::nothing_to_retry_reply())
@@ -381,7 +381,7 @@ impl Intake {
             return self.start_workflow(workflow, said.trigger(row.name, &command.args, cause)).await;
         }
         let CommandKind::Common(verb) = row.kind else {
-            return Ok(CommandReply::Note("not a word of ours".to_owned()));
+            return Ok(CommandReply::Note("not our command".to_owned()));
         };
         match verb {
             Verb::Stop => {
@@ -589,7 +589,7 @@ impl Intake {
                 if said.role < least.max(Role::Triage)
                     && !who.any(|(_, who)| who.names_person(said.event.sender.id))
                 {
-                    let why = format!("refused: {} is not told how to {}", said.role, spec.name);
+                    let why = format!("refused: {} may not {}", said.role, spec.name);
                     return if *misspelt { CommandReply::Refusal(why) } else { CommandReply::Note(why) };
                 }
                 return CommandReply::Comment(match spec.kind.verb() {
@@ -604,10 +604,10 @@ impl Intake {
                     _ => messages::not_plain_text_reply(format!("/{} {args}", spec.name).trim_end(), &[]),
                 });
             }
-            _ => return CommandReply::Note("a word of somebody else's".to_owned()),
+            _ => return CommandReply::Note("not our command".to_owned()),
         };
         if said.role < least.max(Role::Triage) {
-            return CommandReply::Refusal(format!("refused: {} is not corrected", said.role));
+            return CommandReply::Refusal(format!("refused: {} gets no correction", said.role));
         }
         CommandReply::Comment(body)
     }

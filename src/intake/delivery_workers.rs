@@ -138,7 +138,7 @@ impl Intake {
 
     async fn handle_delivery_safely(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
         panics::catch_panic(self.handle_delivery(taken)).await.unwrap_or_else(|why| {
-            let (why, now) = (format!("our own fault: {why}"), self.clock.now());
+            let (why, now) = (format!("our fault: {why}"), self.clock.now());
             let age = now.since(taken.received_at);
             let dead = age > PANIC_AGE;
             tracing::error!(delivery = %taken.id, event = %taken.event, why, dead, "could not process delivery");

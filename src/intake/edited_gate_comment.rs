@@ -33,12 +33,12 @@ impl Intake {
                 && e.text.trim_end().ends_with(&format!(":{marker} -->"))
         });
         let Some(run) = asks else {
-            return Ok(DeliveryNote::Nothing("no comment that asks people now".into()));
+            return Ok(DeliveryNote::Nothing("not the comment of an open gate".into()));
         };
         let Some(gate) = &run.gate else { return Err(IntakeError::Opening) };
         if e.sender.bot && gate.comment_edit.is_some() {
             return Ok(DeliveryNote::Nothing(
-                "a bot changed it again, and it takes the hash alone already".into(),
+                "a bot edited it again; the gate already requires the hash".into(),
             ));
         }
         let remark = RunRemark {
@@ -51,6 +51,6 @@ impl Intake {
             at: e.at,
         };
         self.engine.remark(run.id, remark).await?;
-        Ok(DeliveryNote::Done(format!("{} is to put back what {} changed", run.id, e.sender.login)))
+        Ok(DeliveryNote::Done(format!("{} will undo the edit by {}", run.id, e.sender.login)))
     }
 }

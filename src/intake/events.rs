@@ -87,7 +87,7 @@ impl Intake {
             return Ok(DeliveryNote::Nothing("not a label of ours".into()));
         };
         if sender.bot || sender.id == self.bot().await?.id {
-            return Ok(DeliveryNote::Nothing("a bot's label never acts".into()));
+            return Ok(DeliveryNote::Nothing("bots' labels are ignored".into()));
         }
         let cause = cause::label(at.repo.id, at.issue, label, sender, when);
         if !self.store.inbox().claim_cause(&taken.id, &cause).await? {
@@ -173,7 +173,7 @@ impl Intake {
         Ok(match self.engine.start(StartRunRequest { workflow: workflow.to_owned(), trigger }).await? {
             StartDecision::New(run) => CommandReply::Note(format!("started {workflow} as {run}")),
             StartDecision::Duplicate(run) => {
-                CommandReply::Note(format!("{run} was started by the same before"))
+                CommandReply::Note(format!("the same event already started {run}"))
             }
             StartDecision::AlreadyLive(run) if waits_for_merge(&run) => {
                 CommandReply::Comment(messages::waits_for_merge_reply(workflow))
@@ -196,10 +196,10 @@ impl Intake {
 }
 
 /// Log note for a delivery whose event was already reported by another delivery.
-pub(crate) const DUPLICATE_NOTE: &str = "another delivery told of it";
+pub(crate) const DUPLICATE_NOTE: &str = "duplicate of another delivery";
 
 /// Log note for a late delivery whose event no longer matches GitHub's current state.
-pub(crate) const LATE_NOTE: &str = "came late: it holds no longer";
+pub(crate) const LATE_NOTE: &str = "outdated: it arrived too late";
 
 /// The issue or pull request of an event.
 pub struct IssueRef<'a> {

@@ -59,7 +59,7 @@ impl Intake {
         };
         Ok(match self.engine.remark(run.id, remark).await? {
             AnswerReceipt::Accepted | AnswerReceipt::Duplicate => {
-                CommandReply::Note(format!("`/{verb}` taken by {}", run.id))
+                CommandReply::Note(format!("passed `/{verb}` to {}", run.id))
             }
             AnswerReceipt::Changed => CommandReply::Comment(messages::no_findings_reply()),
         })
@@ -109,7 +109,7 @@ impl Intake {
             },
             [] => return Ok(CommandReply::Comment(messages::nothing_to_restart_reply())),
             _ => {
-                let why = "more than one workflow is at work here; name the one that is meant";
+                let why = "several workflows are active here; name the one you mean";
                 return Ok(CommandReply::Comment(messages::bad_arguments_reply(command.spec.name, why)));
             }
         };
@@ -122,7 +122,7 @@ impl Intake {
         }
         let (repo, issue, by) = (said.at.repo.id, said.at.issue, said.event.sender.clone());
         for run in here.iter().filter(|run| run.status.is_live() && run.trigger.cause != cause) {
-            let why = "started anew".to_owned();
+            let why = "restarted by a command".to_owned();
             let run = Some(run.id);
             self.engine
                 .cancel(CancelRunsRequest { repo, issue, run, cause: cause.clone(), by: by.clone(), why })
@@ -130,7 +130,7 @@ impl Intake {
         }
         Ok(match self.engine.start(StartRunRequest { workflow: workflow.to_owned(), trigger }).await? {
             StartDecision::New(run) | StartDecision::Duplicate(run) => {
-                CommandReply::Note(format!("started {workflow} anew as {run}"))
+                CommandReply::Note(format!("restarted {workflow} as {run}"))
             }
             // The old run is still posting that it ends.
             StartDecision::AlreadyLive(_) => return Err(IntakeError::Opening),

@@ -36,7 +36,7 @@ impl Intake {
         for installation in &ours {
             if let Err(trouble) = self.sync_suspension(installation).await {
                 labels.unsure += usize::from(is_temporary(&trouble));
-                tracing::warn!(installation = %installation.id, error = %trouble, "could not record a change of suspension");
+                tracing::warn!(installation = %installation.id, error = %trouble, "could not record that an installation was suspended or unsuspended");
             }
         }
         for installation in ours.iter().filter(|i| !i.suspended) {
@@ -70,7 +70,7 @@ impl Intake {
                 .await?;
             if let Err(trouble) = self.remove_old_labels(&repo, installation).await {
                 labels.unsure += usize::from(is_temporary(&trouble));
-                tracing::warn!(repository = %repo.name, error = %trouble, "could not remove labels of an earlier version");
+                tracing::warn!(repository = %repo.name, error = %trouble, "could not remove labels that an earlier version created");
             }
             for label in self.router.rows().iter().filter_map(|row| row.label) {
                 if let Err(trouble) = self.search_repository(&repo, installation, label, labels).await {
@@ -171,20 +171,20 @@ impl Intake {
         sender: &Actor,
     ) -> DeliveryResult {
         if sender.bot || sender.id == self.bot().await?.id {
-            return Ok(DeliveryNote::Nothing("a bot's label never acts".into()));
+            return Ok(DeliveryNote::Nothing("bots' labels are ignored".into()));
         }
         let filter = RunFilter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: true };
         let Some(RunView { id: run, visit, status, .. }) = most_urgent_run(self.engine.list(filter).await?)
         else {
-            return Ok(DeliveryNote::Nothing("no run is at work here".into()));
+            return Ok(DeliveryNote::Nothing("no active run here".into()));
         };
         let view = (status == RunViewStatus::Asking).then_some(messages::NEEDS_YOU);
         // A run that waits for a model may or may not need a person.
         if on == view.is_some_and(|view| view.name == label) || status == RunViewStatus::Waiting {
-            return Ok(DeliveryNote::Nothing("it is as it should be".into()));
+            return Ok(DeliveryNote::Nothing("the label is already correct".into()));
         }
         if self.repaired_labels.lock().await.get(&run) == Some(&visit) {
-            return Ok(DeliveryNote::Nothing("the labels were put right in this turn already".into()));
+            return Ok(DeliveryNote::Nothing("the labels were already corrected at this step".into()));
         }
         let repo = self.repo(at);
         match view {
@@ -192,7 +192,7 @@ impl Intake {
             _ => repo.remove_label(at.issue, label).await?,
         }
         self.repaired_labels.lock().await.insert(run, visit);
-        Ok(DeliveryNote::Done(format!("put right, as run {run} stands")))
+        Ok(DeliveryNote::Done(format!("corrected to the state of {run}")))
     }
 
     /// Handles a label once and records the outcome, so that a refused label is not evaluated again. A webhook and a
@@ -209,11 +209,11 @@ impl Intake {
         }
         let (key, found) = (labeling_key(at, label, &labeling), LabelEvent::is_synthetic_delivery(&taken.id));
         if let Some(note) = self.store.labeling_note(&key, !found).await? {
-            return Ok(DeliveryNote::Done(format!("heard before: {note}")));
+            return Ok(DeliveryNote::Done(format!("duplicate: {note}")));
         }
         let note = if found && self.has_started_run(at, label, &labeling).await? {
             self.repo(at).remove_label(at.issue, label).await?;
-            DeliveryNote::Nothing("it had started its run before".into())
+            DeliveryNote::Nothing("the label has already started its run".into())
         } else if self.is_late(taken, labeling.at) && !self.has_label(at, label).await? {
             DeliveryNote::Nothing(LATE_NOTE.into())
         } else {

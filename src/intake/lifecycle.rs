@@ -76,10 +76,10 @@ impl Intake {
                 } else {
                     self.record_repositories(e.installation, &e.repositories).await?;
                 }
-                Ok(DeliveryNote::Done(format!("at work for {account}")))
+                Ok(DeliveryNote::Done(format!("active for {account}")))
             }
             InstallationAction::PermissionsAccepted => {
-                Ok(DeliveryNote::Done(format!("{account} accepted what the App asks for")))
+                Ok(DeliveryNote::Done(format!("{account} accepted the App's permissions")))
             }
         }
     }
@@ -118,7 +118,7 @@ impl Intake {
         let removed: Vec<_> = removed.iter().filter(|(repo, _)| !given.contains(repo)).cloned().collect();
         self.drop_repositories(taken, &removed, by).await?;
         Ok(DeliveryNote::Done(format!(
-            "told late; {} repositories are given, {} were removed",
+            "arrived late; the App has {} repositories now, {} were removed",
             given.len(),
             removed.len()
         )))
@@ -131,7 +131,7 @@ impl Intake {
         by: &Actor,
     ) -> Result<(), IntakeError> {
         for (repo, _) in removed {
-            self.end_runs(taken, *repo, by, "the repository was taken from the App").await?;
+            self.end_runs(taken, *repo, by, "the repository was removed from the App's installation").await?;
             self.store.installation_registry().mark_repository_removed(*repo).await?;
         }
         Ok(())
@@ -171,7 +171,7 @@ impl Intake {
             && let Err(trouble) = self.store_missed_comments(installation).await
         {
             // Resuming work matters more than the missed comments.
-            tracing::warn!(%installation, error = ?trouble, "could not read comments from the time of suspension");
+            tracing::warn!(%installation, error = ?trouble, "could not read the comments written during the suspension");
         }
         self.store.installation_registry().record_installation(installation, account, suspended).await?;
         if !suspended {
@@ -197,7 +197,7 @@ impl Intake {
             for (issue, since) in since {
                 let comments = match handle.comments_since(&repo, issue, since.minus(GITHUB_LAG)).await {
                     Err(fault) => {
-                        tracing::warn!(repository = %repo.name, %issue, error = %fault, "could not read an issue's comments from the time of suspension");
+                        tracing::warn!(repository = %repo.name, %issue, error = %fault, "could not read an issue's comments written during the suspension");
                         continue;
                     }
                     Ok(comments) => comments,
@@ -207,7 +207,7 @@ impl Intake {
                     let subject = WebhookEvent::subject(&event, &body);
                     let new = NewDelivery { id, event, subject, swept: true, body };
                     if self.store.inbox().accept_delivery(new).await? == DeliveryReceipt::New {
-                        tracing::info!(repository = %repo.name, %issue, "found a comment from the time of suspension; queued");
+                        tracing::info!(repository = %repo.name, %issue, "found a comment written during the suspension; queued");
                     }
                 }
             }
@@ -261,7 +261,7 @@ impl Intake {
         }
         Ok(DeliveryNote::Done(match why {
             Some(why) => format!("{why}; its runs ended on {ended} issues"),
-            None => format!("known as {}", e.repo.name),
+            None => format!("recorded as {}", e.repo.name),
         }))
     }
 

@@ -49,7 +49,7 @@ impl Intake {
             }
         }
         if let Err(trouble) = self.stop_switched_off_runs().await {
-            tracing::warn!(error = %trouble, "could not check which repositories switched work off; will retry");
+            tracing::warn!(error = %trouble, "could not check which repositories disabled Countersign; will retry");
         }
         if labels.due > self.clock.now() {
             return;

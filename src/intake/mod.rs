@@ -225,10 +225,10 @@ impl Intake {
             Ok(note) => {
                 match note {
                     DeliveryNote::Nothing(_) => {
-                        tracing::debug!(delivery = %taken.id, event = %taken.event, %note, "nothing to do");
+                        tracing::debug!(delivery = %taken.id, event = %taken.event, %note, "delivery needs no action");
                     }
                     DeliveryNote::Done(_) => {
-                        tracing::info!(delivery = %taken.id, event = %taken.event, %note, "handled");
+                        tracing::info!(delivery = %taken.id, event = %taken.event, %note, "delivery handled");
                     }
                 }
                 DeliveryDisposition::Done(note.to_string())

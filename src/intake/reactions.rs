@@ -76,7 +76,7 @@ impl Intake {
         if self.reactions.refused.take(who.id, self.clock.now()) {
             react(taken, repo, on, Reaction::ThumbsDown).await;
         } else {
-            tracing::info!(delivery = %taken.id, who = %who.login, "too many refusals for this person; reaction not sent");
+            tracing::info!(delivery = %taken.id, who = %who.login, "reaction not sent: this person was refused too often");
         }
     }
 

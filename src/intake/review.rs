@@ -30,12 +30,12 @@ impl Intake {
     /// Handles a GitHub review. Approve counts as `/approve`, and Request changes counts as `/revise`.
     pub(super) async fn handle_review(&self, taken: &ClaimedDelivery, e: &ReviewEvent) -> DeliveryResult {
         if e.sender.bot || e.sender.id == self.bot().await?.id {
-            return Ok(DeliveryNote::Nothing("a bot's review never acts".into()));
+            return Ok(DeliveryNote::Nothing("bots' reviews are ignored".into()));
         }
         // A single comment, or an answer in a thread, also arrives as a review.
         let verb = match e.state {
             ReviewState::Approved if e.commit_id.is_none() => {
-                return Ok(DeliveryNote::Nothing("an approval of no commit".into()));
+                return Ok(DeliveryNote::Nothing("the approval names no commit".into()));
             }
             ReviewState::Approved => Verb::Approve,
             ReviewState::ChangesRequested | ReviewState::Commented => Verb::Revise,
@@ -58,7 +58,7 @@ impl Intake {
             false => None,
         };
         if live.is_empty() && ended.is_none() {
-            return Ok(DeliveryNote::Nothing("a review where nothing runs".into()));
+            return Ok(DeliveryNote::Nothing("no active run here".into()));
         }
         let watched = live.iter().any(waits_for_merge);
         // A review of the pull request that answers no gate is for the run that pushed to it, once that run waits for
@@ -73,7 +73,7 @@ impl Intake {
                 return Ok(DeliveryNote::Nothing("a review without a decision".into()));
             }
             ReviewState::Approved if watched && live.iter().filter(|run| run.gate.is_some()).count() == 1 => {
-                return Ok(DeliveryNote::Nothing("approved on GitHub, where nothing asks for it".into()));
+                return Ok(DeliveryNote::Nothing("no open gate takes this approval".into()));
             }
             _ => {}
         }
@@ -87,7 +87,7 @@ impl Intake {
         };
         let text = review_text(&e.body, &comments);
         if text.is_empty() && e.state == ReviewState::Commented {
-            return Ok(DeliveryNote::Nothing("a review that says nothing".into()));
+            return Ok(DeliveryNote::Nothing("an empty review".into()));
         }
         let reply = if verb == Verb::Revise && text.is_empty() {
             CommandReply::Comment(messages::missing_text_reply(verb.as_str()))
@@ -102,7 +102,7 @@ impl Intake {
                 at: e.submitted_at,
             };
             self.engine.remark(run.id, remark).await?;
-            CommandReply::Note(format!("it is for {}", run.id))
+            CommandReply::Note(format!("passed to {}", run.id))
         } else {
             let answer = GateAnswer {
                 cause: cause::nth(&cause, 0),
@@ -123,11 +123,11 @@ impl Intake {
         match reply {
             // A review cannot take reactions.
             CommandReply::Note(note) | CommandReply::Refusal(note) => {
-                Ok(DeliveryNote::Done(format!("a review: {note}")))
+                Ok(DeliveryNote::Done(format!("review: {note}")))
             }
             CommandReply::Comment(body) | CommandReply::SharedComment(body) => {
                 self.post_reply(taken, &cause, &self.repo(&at), (e.pull, at.issue), &[body]).await?;
-                Ok(DeliveryNote::Done("a review: answered".to_owned()))
+                Ok(DeliveryNote::Done("review: answered".to_owned()))
             }
         }
     }

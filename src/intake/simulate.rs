@@ -52,7 +52,7 @@ impl Intake {
         self.store.inbox().accept_delivery(new).await?;
         let mut said = Vec::new();
         if self.is_suspended(&event).await? {
-            said.push("put off: its installation is suspended".to_owned());
+            said.push("postponed: its installation is suspended".to_owned());
         } else {
             match self.handle_event(&ClaimedDelivery::simulated(id, self.clock.now()), &event).await {
                 Ok(note) => said.push(note.to_string()),
@@ -63,8 +63,8 @@ impl Intake {
         }
         said.extend(self.github.suppressed_writes().iter().map(describe_unsent));
         if let Some(since) = ActivePause::since(&self.engine.pauses().await?, at.repo.id) {
-            let paused = "work on this repository is paused since";
-            said.push(format!("{paused} {since}: no step is begun before `countersign resume`"));
+            let paused = "work on this repository has been paused since";
+            said.push(format!("{paused} {since}: no step starts before `countersign resume`"));
         }
         let after = self.engine.list(all).await?;
         let begun = after.into_iter().find(|run| before.iter().all(|known| known.id != run.id));
@@ -112,9 +112,9 @@ impl Intake {
 fn describe_unsent(SuppressedWrite { call, body }: &SuppressedWrite) -> String {
     let text = |key| body.as_ref().and_then(|body| body[key].as_str());
     match (text("content"), text("body")) {
-        (Some("-1"), _) => "👎 would be shown".to_owned(),
-        (Some("eyes"), _) => "👀 would be shown".to_owned(),
-        (_, Some(text)) => format!("it would be answered: {text}"),
-        _ => format!("GitHub would be asked: {call}"),
+        (Some("-1"), _) => "would react with 👎".to_owned(),
+        (Some("eyes"), _) => "would react with 👀".to_owned(),
+        (_, Some(text)) => format!("would reply: {text}"),
+        _ => format!("would call GitHub: {call}"),
     }
 }

@@ -61,7 +61,7 @@ impl Intake {
             let call = "GET /app/hook/deliveries".to_owned();
             return Err(GitHubApiError::Unexpected {
                 call,
-                why: "the log of deliveries does not end".to_owned(),
+                why: "the delivery log has too many pages".to_owned(),
             }
             .into());
         }

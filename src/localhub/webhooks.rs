@@ -47,7 +47,7 @@ impl WebhookSender {
                 status = self.deliver(&delivery) => status,
             };
             if let Err(error) = self.record(delivery.id, status) {
-                return tracing::error!(%error, "could not record a delivery; webhooks stop");
+                return tracing::error!(%error, "could not record a delivery; sending no more webhooks");
             }
         }
     }

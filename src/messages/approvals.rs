@@ -51,7 +51,7 @@ pub(super) fn approval_progress(shown: &ApprovalProgress) -> String {
         (1, 0) => {}
         (1, _) => lines.push(format!("**Approved so far** by {by}.")),
         (needed, 0) => {
-            lines.push(format!("**0 of {needed} approvals.** It needs {needed} different people."))
+            lines.push(format!("**0 of {needed} approvals.** {needed} different people must approve."))
         }
         (needed, given) => lines.push(format!("**{given} of {needed} approvals**: {by}.")),
     }
@@ -62,10 +62,10 @@ pub(super) fn approval_progress(shown: &ApprovalProgress) -> String {
         return lines.join(" ");
     }
     if shown.owned.is_empty() {
-        lines.push("None of the files it names has an owner.".to_owned());
+        lines.push("None of the affected files has a code owner.".to_owned());
         return lines.join(" ");
     }
-    lines.push("Only owners of the files can approve; each row needs one of its owners.".to_owned());
+    lines.push("Only code owners can approve; each row needs the approval of one of its owners.".to_owned());
     let list = |names: &[String]| {
         names.iter().map(|name| inline_code(name, 200).to_string()).collect::<Vec<_>>().join(", ")
     };
@@ -81,8 +81,9 @@ pub(super) fn approval_progress(shown: &ApprovalProgress) -> String {
     unread.dedup();
     if !unread.is_empty() {
         let who = list(&unread);
-        notes
-            .push(format!("Countersign could not look up {who}, so only owners listed by name count there."));
+        notes.push(format!(
+            "Countersign could not look up {who}, so only the other owners in those rows count."
+        ));
     }
     if shown.owned.iter().any(|files| files.has_no_owner) {
         let access = access_name(Role::Maintain);

@@ -103,7 +103,7 @@ fn describe_state(run_state: &CheckRunState) -> (CheckRunStatus, String, String)
         CheckRunState::Parked => plain(
             CheckRunStatus::ActionRequired,
             "Waits for the operator",
-            "no model can be called until the operator fixes this.",
+            "the run continues once the operator has fixed the cause.",
         ),
         CheckRunState::Accepted { acceptance, audit } => {
             let how = acceptance.as_ref().map_or("accepted".to_owned(), Acceptance::text);

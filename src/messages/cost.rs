@@ -33,8 +33,8 @@ impl BudgetCap {
             Self::Drafting => "drafting in this run",
             Self::Reviewing => "reviews in this run",
             Self::Run => "this run",
-            Self::RepositoryDay => "this repository per day",
-            Self::InstallationMonth => "this installation per month",
+            Self::RepositoryDay => "this repository's daily cost",
+            Self::InstallationMonth => "this installation's monthly cost",
         }
     }
 }
@@ -84,7 +84,7 @@ impl PauseResolution {
                 "The server allows at most {most} per run, which is not enough. The operator can raise `run_at_most` \
                  under `[budget]` for new runs."
             ),
-            Self::ResumesAt(then) => format!("It resumes by itself on {}.", format_day_and_time(*then)),
+            Self::ResumesAt(then) => format!("The run resumes by itself on {}.", format_day_and_time(*then)),
             Self::Never => {
                 "One call may cost more than the whole cap, so waiting does not help. The operator can raise the cap \
                  under `[budget]` for new runs."
@@ -167,10 +167,10 @@ impl CostView {
 fn history_sentence(stage: &str, CostHistory { runs, p50, p90, billed }: &CostHistory) -> String {
     let stage = inline_text(stage, 30);
     let (usual, seldom) = (p50.to_string(), p90.to_string());
-    let range = if usual == seldom { usual } else { format!("{usual}, one in ten more than {seldom}") };
+    let range = if usual == seldom { usual } else { format!("{usual}, nine in ten at most {seldom}") };
     let before = match runs {
         1 => format!("The previous {stage} cost"),
-        runs => format!("The last {runs} {stage}s here: half cost at most"),
+        runs => format!("Half of the last {runs} {stage}s here cost at most"),
     };
     let notional = if *billed { "" } else { " at list price; nothing was billed" };
     format!("{before} {range}{notional}.")
@@ -247,7 +247,11 @@ mod tests {
     fn budget_pause_comment_shows_no_dollars_if_it_has_no_amounts() {
         let quiet = PauseCard { amounts: None, ..card(PauseResolution::ResumesAt(Timestamp(0))) };
         let text = budget_pause_comment(&quiet);
-        assert!(text.as_str().contains("It resumes by itself on 1970-01-01 00:00 UTC."), "{}", text.as_str());
+        assert!(
+            text.as_str().contains("The run resumes by itself on 1970-01-01 00:00 UTC."),
+            "{}",
+            text.as_str()
+        );
         assert!(!text.as_str().contains('$'), "{}", text.as_str());
     }
 
@@ -259,11 +263,11 @@ mod tests {
         };
         assert_eq!(
             quoted(401_000, 899_000, true),
-            "The last 12 designs here: half cost at most $0.40, one in ten more than $0.90."
+            "Half of the last 12 designs here cost at most $0.40, nine in ten at most $0.90."
         );
         assert_eq!(
             quoted(401_000, 401_100, false),
-            "The last 12 designs here: half cost at most $0.40 at list price; nothing was billed."
+            "Half of the last 12 designs here cost at most $0.40 at list price; nothing was billed."
         );
         let sum = Spending {
             calls: 3,

@@ -111,11 +111,11 @@ pub fn halt_comment(card: &HaltCard) -> OutboundBody {
     // Only the operator, who sees the server's log, can know whether a bug is fixed.
     let to_go_on = match card.reason {
         HaltReason::Bug { .. } => format!(
-            "Once it is fixed, the operator can resume from this step:\n\n{}\n\n",
+            "Once the bug is fixed, the operator can resume from this step:\n\n{}\n\n",
             code_block(&format!("countersign retry {}", card.run))
         ),
         HaltReason::UserError(_) => {
-            format!("To resume from this step once that is fixed:\n\n{}\n\n", code_block("/retry"))
+            format!("Once the cause is fixed, resume from this step:\n\n{}\n\n", code_block("/retry"))
         }
         HaltReason::MoveLimit { .. } => String::new(),
     };
@@ -171,7 +171,7 @@ mod tests {
         - the branch `countersign/issue-42`, if it exists: GitHub does not let Countersign read it
         - the pull request, [#7](https://x/7)
 
-        To resume from this step once that is fixed:
+        Once the cause is fixed, resume from this step:
 
         ```
         /retry

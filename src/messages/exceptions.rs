@@ -31,7 +31,7 @@ pub fn exception_comment(card: &ExceptionCard) -> OutboundBody {
         None => (
             "The change needs files that the approved spec does not list",
             format!(
-                "The drafter asks to change {}. You see the changes themselves when you approve the whole change.",
+                "The drafter asks to change {}. You review these changes later, when you approve the whole change.",
                 card.paths.iter().map(|path| inline_code(path, 200)).collect::<Vec<_>>().join(", ")
             ),
         ),
@@ -39,11 +39,9 @@ pub fn exception_comment(card: &ExceptionCard) -> OutboundBody {
             "The drafter asks to replace the locked tests",
             format!(
                 "No draft of the code passed the locked tests. The new tests fail without the code, as they should. \
-                 Their review says {}. The difference:\n\n{}",
-                card.verdict.map_or("no verdict".to_owned(), |verdict| format!(
-                    "{} {verdict}",
-                    verdict_sign(verdict)
-                )),
+                 The verdict of their review: {}. The difference from the locked tests:\n\n{}",
+                card.verdict
+                    .map_or("none".to_owned(), |verdict| format!("{} {verdict}", verdict_sign(verdict))),
                 code_block("diff", diff, DIFF_CHARS)
             ),
         ),

@@ -149,7 +149,7 @@ impl FailureKind {
 pub fn unusable_draft_reason(tries: u32, why: &str) -> String {
     let attempts = count(tries as usize, "attempt", "attempts");
     format!(
-        "No usable draft after {attempts}: on the last one, {why}. Reword the issue, or ask the operator to set \
+        "No usable draft after {attempts}. On the last attempt, {why}. Reword the issue, or ask the operator to set \
          another model under [models]."
     )
 }
@@ -186,10 +186,10 @@ impl InconclusiveReason {
             Self::SameFamily => {
                 "The reviewer's model is of the same family as a drafter's.".to_owned()
             }
-            Self::DrafterUnattested => "It is unknown which model wrote the draft or a part of it, so no review of it \
-                                        can count. Countersign therefore pays for no review and no revision. Push \
-                                        your own version to the branch to have it reviewed. Or the operator sets a \
-                                        drafter that names its model, and then `/restart` drafts it again."
+            Self::DrafterUnattested => "It is unknown which model wrote the draft or a part of it, so no review \
+                                        of it can count, and Countersign does not pay for one. To get a review, \
+                                        push your own version to the branch. Or ask the operator for a drafter \
+                                        that names its model, then write `/restart`."
                 .to_owned(),
             Self::OtherModel => FailureKind::OtherModel.sentence("reviewer"),
         }

@@ -234,7 +234,8 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
     parts.extend(card.issue_diff.as_ref().filter(|_| waits).map(|diff| {
         let diff = details_block("What was edited", &code_block("diff", diff, DIFF_CHARS));
         format!(
-            "**Somebody edited the issue** before this text could replace it, so nothing was changed.\n\n{diff}"
+            "**Somebody edited the issue** before the approved text could replace it, so Countersign changed \
+             nothing.\n\n{diff}"
         )
     }));
     parts.extend(review_parts(card));
@@ -269,10 +270,15 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
     parts.extend(required_approvals(card));
     parts.extend(card.edited_by.as_ref().filter(|_| waits).map(|login| {
         let login = inline_code(login, 60);
-        format!("{login} edited this comment, and Countersign restored it. `/approve` needs the hash here.")
+        format!(
+            "{login} edited this comment, and Countersign restored it. So `/approve` must include the hash."
+        )
     }));
     if waits && !card.others.is_empty() && matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
-        parts.push("`/approve` needs the hash here, which covers these files as they are now.".to_owned());
+        parts.push(
+            "`/approve` must include the hash, which also covers the current version of these files."
+                .to_owned(),
+        );
     }
     let links = links(&[
         ("Document", &card.document_url),
@@ -318,13 +324,14 @@ fn gate_reason_sentence(reason: &GateReason) -> String {
         GateReason::Stranger(login) => {
             format!("was written or edited by {}, who has no write access here", inline_code(login, 60))
         }
-        GateReason::IssueEdited => "was edited after this was drafted".to_owned(),
+        GateReason::IssueEdited => "was edited after the draft was written".to_owned(),
         GateReason::WaiverOver => {
             return "The hotfix was requested more than a day ago, so approval is required again.".to_owned();
         }
     };
     format!(
-        "The settings require no human approval after a passed review. This one needs it, reason the issue {why}."
+        "The settings require no human approval after a passed review. A person must approve here, because the issue \
+         {why}."
     )
 }
 
@@ -423,7 +430,7 @@ fn decision_text(card: &GateCard) -> String {
     if matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
         let note = match card.state {
             GateState::WaitsWithNewLine(_) => {
-                "What it covers has changed since it was posted, so the hash is new.\n\n"
+                "The content has changed since this comment was posted, so the hash is new.\n\n"
             }
             _ => "",
         };
@@ -454,7 +461,7 @@ fn decision_text(card: &GateCard) -> String {
         let access = access_name(Role::Triage);
         retry = format!("\n- `/retry` (requires {access}) reviews the same version again.{now}");
     }
-    format!("`/approve` does not pass this verdict.\n{retry}{revise}{over}")
+    format!("`/approve` is not possible with this verdict.\n{retry}{revise}{over}")
 }
 
 fn findings_table(card: &GateCard, findings: &[&Finding]) -> String {
@@ -569,7 +576,8 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("\n`/approve` does not pass this verdict.\n") && !text.contains("/approve lld"),
+            text.contains("\n`/approve` is not possible with this verdict.\n")
+                && !text.contains("/approve lld"),
             "{text}"
         );
     }

@@ -73,7 +73,7 @@ pub fn similar_issues_note(issues: &[(IssueNo, String)]) -> String {
         .iter()
         .map(|(number, title)| format!("#{number} {}", outbound::plain_line(title, 60)))
         .collect();
-    format!("open issues that may be about the same: {}", all.join("; "))
+    format!("open issues that may be duplicates: {}", all.join("; "))
 }
 
 /// Returns a note about labels that the settings name but the repository does not have.

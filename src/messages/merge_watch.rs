@@ -51,15 +51,17 @@ fn list_checks(checks: &[String]) -> String {
 /// Returns the status line of a pushed change.
 pub(super) fn merge_wait_line(ci: Option<&CiView>, conflicts: bool, on_top: bool, unknown: bool) -> String {
     let ci = match ci {
-        _ if on_top => " Others pushed commits on top; Countersign does not act on CI for those.".to_owned(),
+        _ if on_top => {
+            " Somebody pushed commits on top; Countersign does not act on CI for their commits.".to_owned()
+        }
         None => String::new(),
         Some(CiView::Pending(checks)) => format!(" CI is running: {}.", list_checks(checks)),
         Some(CiView::Passed(commit)) => format!(" CI passed on `{}`.", commit.short()),
         Some(CiView::Failed(checks)) => format!(" CI failed: {}.", list_checks(checks)),
     };
     let unknown = if unknown {
-        " GitHub does not show the results of some checks on this commit, or whether they ran for this repository. \
-         Countersign does not count those."
+        " Countersign ignores some checks on this commit, because GitHub does not show their results or the \
+         repository they ran for."
     } else {
         ""
     };
@@ -157,16 +159,16 @@ pub enum PushObstacle {
 pub fn push_obstacle_comment(why: &PushObstacle) -> OutboundBody {
     let text = match why {
         PushObstacle::Changed(path) => format!(
-            "Somebody changed {path} on the branch after the push, and a new change would overwrite that. Continue \
-             there by hand, or revert their commit and ask again."
+            "Somebody changed {path} on the branch after the push, and a new change would overwrite their \
+             version. Edit the branch by hand, or revert their commit and ask again."
         ),
         PushObstacle::Rewritten(branch) => format!(
-            "Somebody rewrote {branch}, and the pushed commit is no longer on it. Continue there by hand, or restore \
-             the branch and ask again."
+            "Somebody rewrote {branch}, and the pushed commit is no longer on it. Edit the branch by hand, or \
+             restore it and ask again."
         ),
         PushObstacle::Updated { branch, base } => format!(
             "Somebody merged {base} into {branch} after the push, and a new change would be tested without that \
-             merge. Continue there by hand."
+             merge. Edit the branch by hand."
         ),
         PushObstacle::Other(why) => why.clone(),
     };

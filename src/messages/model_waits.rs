@@ -62,8 +62,8 @@ impl ModelWait {
                 )
             }
             ModelWaitReason::Crowded => format!(
-                "Waiting for a slot: this server already runs as many models of this kind as it may. {who} is called \
-                 when it is this run's turn."
+                "Waiting for a slot: this server has reached its limit of parallel calls of this kind. {who} is \
+                 called when it is this run's turn."
             ),
             ModelWaitReason::UsedUp => format!(
                 "Waiting for {who}: the account has no quota or credit left; next try at {}, or when the operator has \
@@ -72,7 +72,7 @@ impl ModelWait {
             ),
             ModelWaitReason::Refused => format!(
                 "The {} {model} does not accept this server's key or login for this repository. `countersign doctor` \
-                 tells the operator what to fix. The run resumes after a restart, and tries again at {} in any case.",
+                 tells the operator what to fix. The run tries again when the server restarts, and at {}.",
                 self.role,
                 format_day_and_time(self.until)
             ),

@@ -44,10 +44,10 @@ impl Acceptance {
                 format!("approved by {} at {at}, without a review", inline_text(by, 300))
             }
             Self::Policy => {
-                "accepted on the reviewer's APPROVED alone; the settings require no human approval".to_owned()
+                "accepted after the reviewer's APPROVED; the settings require no human approval".to_owned()
             }
             Self::Waived { by, reason } => format!(
-                "**hotfix**: accepted on the reviewer's APPROVED alone; {} waived human approval: {}",
+                "**hotfix**: accepted after the reviewer's APPROVED; {} waived human approval: {}",
                 inline_text(by, 300),
                 inline_text(reason, 500)
             ),
@@ -61,12 +61,10 @@ impl Acceptance {
                 format!("Accepted by {}, who overrode the verdict.", plain_line(by, 300))
             }
             Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", plain_line(by, 300)),
-            Self::Policy => {
-                "Accepted on its review alone; the settings require no human approval.".to_owned()
-            }
+            Self::Policy => "Accepted after its review; the settings require no human approval.".to_owned(),
             Self::Waived { by, .. } => {
                 format!(
-                    "Accepted on its review alone; {} waived human approval for a hotfix.",
+                    "Accepted after its review; {} waived human approval for a hotfix.",
                     plain_line(by, 300)
                 )
             }
@@ -170,10 +168,10 @@ pub fn pull_section(card: &PullCard) -> OutboundBody {
     }
     let next = match &provenance.acceptance {
         None => {
-            format!("People decide on #{} whether to accept it.", card.issue)
+            format!("People accept or reject it on #{}.", card.issue)
         }
         Some(_) if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
-        Some(_) => "The document is accepted by someone who saw the other files here.".to_owned(),
+        Some(_) => "Someone who saw the other files here accepted the document.".to_owned(),
     };
     OutboundBody::frame(format!(
         "### {}\n\n{}Drafted and reviewed by models from different vendors.\n\n{}\n\n{next}{}\n\n<sub>Run {}</sub>",
@@ -315,7 +313,7 @@ mod tests {
         | Verdict | ✅ APPROVED |
         | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
 
-        People decide on #42 whether to accept it.
+        People accept or reject it on #42.
 
         <sub>Run 8123-4</sub>
 

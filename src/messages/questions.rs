@@ -74,8 +74,10 @@ pub fn questions_comment(card: &QuestionsCard) -> OutboundBody {
         format!("{number}. {text}\n   - {reply}")
     };
     let lines: Vec<String> = card.questions.iter().zip(1..).map(line).collect();
-    let sub =
-        format!("<sub>Run {} · models read the answers as written; an answer starts no run</sub>", card.run);
+    let sub = format!(
+        "<sub>Run {} · models see the exact text of the answers; answering starts no new run</sub>",
+        card.run
+    );
     let parts = [headline, how, lines.join("\n"), sub];
     OutboundBody::frame(rehearsal_banner(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }

@@ -49,15 +49,15 @@ pub fn changed_files_reply(
     }
     what += &foreign_files_note(theirs);
     if what.is_empty() {
-        what += " The files that others had on its branch are gone again.";
+        what += " Other people's files are no longer on its branch.";
     }
     let again = match line {
         Some(line) => format!("accept it with its hash:\n\n{}", line.block()),
         None => "write `/override REASON` again.".to_owned(),
     };
     frame_reply(&format!(
-        "Nothing was approved yet: an approval also covers other files.{what}\n\nIf the document is still right, \
-         {again}"
+        "Nothing was approved yet, because files that the approval covers have changed.{what}\n\nIf the document is \
+         still right, {again}"
     ))
 }
 
@@ -77,10 +77,10 @@ pub fn abandoned_branch_comment(branch: &str, follows: &str, pull_url: &str) -> 
 pub fn too_soon_reply(line: &ApproveLine, touched_by: Option<&str>) -> OutboundBody {
     let why = match touched_by {
         Some(login) => {
-            format!("{} edited the gate comment, so you may have read another text", inline_code(login, 60))
+            format!("{} edited the gate comment, so you may have read a changed text", inline_code(login, 60))
         }
         None => {
-            "The document was posted only moments before, so you may have read another version".to_owned()
+            "The document was posted only moments before your comment, so you may have read an earlier version".to_owned()
         }
     };
     frame_reply(&format!("{why}. To accept it:\n\n{}", line.block()))
@@ -95,7 +95,7 @@ pub fn unattested_draft_reply(why: &InconclusiveReason) -> OutboundBody {
 /// version yet.
 pub fn review_not_counted_reply(line: &ApproveLine) -> OutboundBody {
     frame_reply(&format!(
-        "Nothing was approved: your review is of the pull request, which does not have this version yet. To accept \
+        "Nothing was approved: you reviewed the pull request, which does not contain this version yet. To accept \
          it:\n\n{}",
         line.block()
     ))
@@ -166,7 +166,7 @@ pub fn wrong_command_reply(command: Verb, usages: &[&str]) -> OutboundBody {
 /// Returns the reply to a command that GitHub delivered late.
 pub fn late_command_reply(command: &str) -> OutboundBody {
     frame_reply(&format!(
-        "GitHub delivered your {} late, and the work has moved on since. Nothing was done; write it again if you \
+        "GitHub delivered your {} late, after the work had continued. Nothing was done; write it again if you \
          still want it.",
         inline_code(&format!("/{command}"), 40)
     ))
@@ -267,7 +267,7 @@ pub fn no_findings_reply() -> OutboundBody {
 /// each run numbers its findings from F1.
 pub fn ambiguous_finding_reply() -> OutboundBody {
     frame_reply(
-        "Several active runs here have a finding with this number. Wait until one ends, or `/stop` it.",
+        "Several active runs here have a finding with this number. Wait until only one of these runs is active.",
     )
 }
 
@@ -292,7 +292,7 @@ pub fn already_settled_reply(finding: &str, status: &str) -> OutboundBody {
 /// Returns the reply to a `/restart` on an issue that has no run to restart.
 pub fn nothing_to_restart_reply() -> OutboundBody {
     frame_reply(
-        "There is nothing to restart: no such run is active here, and the newest run is of another workflow.",
+        "There is nothing to restart: neither an active run nor the newest run here matches the command.",
     )
 }
 

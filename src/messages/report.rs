@@ -81,8 +81,8 @@ pub struct ChangeCard {
 /// Returns the content of the report file.
 pub fn change_report(report: &ChangeReport) -> String {
     let text = format!(
-        "# {}\n\nReport of the change for #{}. The drafter wrote the first paragraph; Countersign wrote the rest from \
-         what it ran.\n\n{}{}{}\n\n## Requirements\n\n{}\n\nRun by {}.\n",
+        "# {}\n\nReport of the change for #{}. The drafter wrote the first paragraph; Countersign wrote the rest \
+         from its test runs.\n\n{}{}{}\n\n## Requirements\n\n{}\n\nRun by {}.\n",
         inline_text(&report.title, 180),
         report.issue,
         report.description(),
@@ -195,7 +195,7 @@ fn review_items(card: &ChangeCard) -> Vec<String> {
     }
     if !card.others.is_empty() {
         let paths = list_paths(card.others.iter().map(|changed| changed.path.as_str()), MOST_PATHS);
-        lines.push(format!("Others changed {paths} on this branch. No model reviewed that."));
+        lines.push(format!("Other people changed {paths} on this branch. No model reviewed their changes."));
     }
     let more = lines.len().saturating_sub(REVIEW_LINES);
     if more > 0 {

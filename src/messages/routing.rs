@@ -173,7 +173,7 @@ pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
     };
     let places = match card.places.iter().map(place).collect::<Vec<_>>().join("\n") {
         none if none.is_empty() => {
-            "It names no existing place in the code, so treat it with care.".to_owned()
+            "The answer names no existing place in the code, so treat it with care.".to_owned()
         }
         rows => rows,
     };

@@ -168,7 +168,7 @@ impl StatusNote {
                 format!("models made {calls} to read the repository{refused}")
             }
             Self::Workers { pool, row } => {
-                format!("worker pool `{}`, for {}", pool.as_str(), inline_code(row, 80))
+                format!("worker pool `{}`, assigned by {}", pool.as_str(), inline_code(row, 80))
             }
             Self::Hosts(hosts) => {
                 let hosts: Vec<_> = hosts.iter().map(|host| format!("\"{host}\"")).collect();
@@ -198,7 +198,7 @@ pub fn next_stage_running_note(next: &str) -> String {
 
 /// Returns a note saying that a role's model cannot run commands.
 pub fn commands_unavailable_note(role: &str) -> String {
-    format!("The {role} works without its commands, because this server cannot run any.")
+    format!("The {role} works without its commands, because this server cannot run commands.")
 }
 
 /// Returns the body of the status comment.

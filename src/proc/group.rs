@@ -184,7 +184,7 @@ pub(super) async fn kill_all(tree: &ProcessTree, mut known: BTreeSet<super::proc
         signal_each(&known, Signal::KILL);
         tokio::time::sleep(MOST_BETWEEN.min(Duration::from_millis(1 << look.min(5)))).await;
     }
-    tracing::warn!(left = known.len(), "processes of a child outlived SIGKILL");
+    tracing::warn!(left = known.len(), "some processes of a child survived SIGKILL");
 }
 
 fn is_group_alive(pid: Option<Pid>) -> bool {

@@ -113,7 +113,7 @@ pub enum ProcError {
     )]
     ResourceExhausted { limit: u64, used: u64 },
     #[error(
-        "the child process and its descendants were {processes} processes and were ended; the limit is {limit}"
+        "the child process was ended: with its descendants it had {processes} processes; the limit is {limit}"
     )]
     TooMany { limit: u64, processes: u64 },
     #[error("the child process was not started, because this machine cannot confine it: {why}")]
@@ -433,7 +433,7 @@ impl ChildCommand {
         if let (Some(record), Some(leader)) = (&mut record, tree.leader)
             && let Err(error) = record.identify(leader)
         {
-            tracing::warn!(%error, "could not add the PID to a child's record; only its marker identifies it");
+            tracing::warn!(%error, "could not record a child's PID; only its environment marker identifies it");
         }
         Ok(ChildGroup::new(child, tree, record, self.kill_delay))
     }

@@ -243,7 +243,7 @@ impl CheckedProvider {
             output = usage.output_tokens,
             cost_microusd = cost,
             recorded_microusd = most,
-            "the service counts more tokens than the call can take; compare with its bill"
+            "the service reports more tokens than the call can use; check its bill"
         );
         let mut left = self.max_input_tokens(call);
         for tokens in [&mut usage.cache_written_tokens, &mut usage.input_tokens, &mut usage.cache_read_tokens]

@@ -192,7 +192,7 @@ pub(super) async fn read_body(mut response: Response) -> Result<Vec<u8>, CallFau
 /// Returns `value` as a header value that is hidden from logs. `name` is the setting's name, for the error message.
 pub(super) fn secret_header(name: &str, value: &str) -> Result<HeaderValue, CallFault> {
     let mut header = HeaderValue::from_str(value)
-        .map_err(|_| CallFault(CallErrorKind::Auth, format!("{name} holds characters no key has")))?;
+        .map_err(|_| CallFault(CallErrorKind::Auth, format!("{name} contains characters that no key has")))?;
     header.set_sensitive(true);
     Ok(header)
 }

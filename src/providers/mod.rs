@@ -501,12 +501,12 @@ pub enum ResolveError {
     Unknown(MalformedValue),
     #[error(
         "drafter {drafter} and reviewer {reviewer} are both of the {family} family; \
-         choose a reviewer of another, such as gemini:pro with claude:opus"
+         choose a reviewer of another family, such as gemini:pro with claude:opus"
     )]
     SameFamily { drafter: String, reviewer: String, family: Family },
     #[error(
-        "[roles]: tests, code and fixes become one change, which models of {families} write; {reviewer} has no model \
-         of another family to review it. Choose one, or let one family write everything"
+        "[roles]: models of {families} write the tests, code and fixes of one change, but {reviewer} has no model \
+         of another family to review it. Choose another reviewer, or let one family write everything"
     )]
     NobodyReviews { families: String, reviewer: String },
     #[error("{0}")]
@@ -523,7 +523,7 @@ pub enum ResolveError {
     #[error("the script of scripted answers can't be used: {0}")]
     Script(String),
     #[error(
-        "{provider} serves the models that the settings list, and {name} is not one of them; add (with its own figures)\n\n\
+        "{provider} serves only models that the settings list, and {name} is not listed; add it with its own figures:\n\n\
          [[model]]\nid = \"{name}\"\nproviders = [\"{provider}\"]\nfamily = \"qwen\"\ncontext = 40960\nmax_output = 8192"
     )]
     NotListed { provider: String, name: String },

@@ -360,7 +360,7 @@ mod tests {
             Ok(())
         );
         let error = check("pool:mixed", &[("tester", "gemini:pro")]).unwrap_err();
-        assert!(error.contains("models of claude and gemini write; pool:mixed has no model"), "{error}");
+        assert!(error.contains("models of claude and gemini write the tests, code and fixes of one change, but pool:mixed has no model"), "{error}");
     }
 
     #[test]

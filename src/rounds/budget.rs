@@ -155,7 +155,7 @@ fn total_raised(ledger: &RunLedger) -> MicroUsd {
 /// reads the ledger at its next start.
 pub(super) async fn release_unspent(cx: &StepContext) {
     if let Err(error) = cx.tools().store.sync_run_spend(cx.run().id).await {
-        tracing::error!(run = %cx.run().id, %error, "could not release unused budget; it stays reserved until the next boot");
+        tracing::error!(run = %cx.run().id, %error, "could not release unused budget; it stays reserved until the server restarts");
     }
 }
 

@@ -297,7 +297,7 @@ async fn ask_drafter(
             ToolLoopAction::Answer => Some(Some(text)),
             ToolLoopAction::ToolsExhausted if before.is_some_and(|written| !written.is_empty()) => Some(None),
             ToolLoopAction::ToolsExhausted => {
-                break Ok(Err("the answer asked for tools where none were left".to_owned()));
+                break Ok(Err("the answer asked for tools although no tool call was left".to_owned()));
             }
         };
         by.push(answered.served);

@@ -42,7 +42,7 @@ pub async fn choose_code_excerpt(
         let context = codebase::gather_context(index, &snapshot, asked).await.map_err(git_error)?;
         let ContextReport { tokens, included, no_room, .. } = &context.report;
         let some = &no_room[..no_room.len().min(10)];
-        tracing::info!(run = %cx.run().id, tokens, shown = included.len(), no_room = no_room.len(), ?some, "code excerpt chosen");
+        tracing::info!(run = %cx.run().id, tokens, shown = included.len(), left_out = no_room.len(), examples = ?some, "code excerpt chosen");
         let stored = serde_json::to_vec(&context).map_err(anyhow::Error::new)?;
         Ok(CodeExcerpt { shown: cx.put(&stored).await?, left_out: context.report.missed, sample })
     })

@@ -264,7 +264,7 @@ async fn attempt_call(
     let before = before.filter(was_sent);
     // A call that may have been sent is repeated in any case, to settle it.
     let lacks = provider.missing_requirement().filter(|_| before.is_none());
-    let too_long = (!fits).then(|| format!("the prompt, with all cut that may be, has {} bytes", text.len()));
+    let too_long = (!fits).then(|| format!("the prompt has {} bytes after all possible cuts", text.len()));
     let unsent = too_long.map(|why| (FailureKind::TooLong, why));
     if let Some((kind, why)) = unsent.or(lacks.map(|why| (FailureKind::Lacking, why))) {
         tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %why, "could not call a model");
@@ -273,7 +273,7 @@ async fn attempt_call(
     }
     if provider.would_queue(ask.workers) {
         aside.crowded = true;
-        return Err(call_not_made("others already wait for a slot"));
+        return Err(call_not_made("other calls already wait for a slot"));
     }
     let mut call = build_call(cx, ask, &model, text).await?;
     let CostEstimate { mut most, mut input, may_be_free: free_way, unpriced } = provider.estimate(&call);

@@ -204,7 +204,7 @@ async fn evaluate_answer(
         }
     };
     if review.verdict == Verdict::Approved && !round.findings.unanswered_blocking(&review).is_empty() {
-        tracing::info!(run = %cx.run().id, "approval ignores a blocking finding; treating it as invalid");
+        tracing::info!(run = %cx.run().id, "review approves despite a blocking finding; treating the review as invalid");
         return Ok(no(InconclusiveReason::NotInForm));
     }
     let unplaced = review.demote_unplaced(brief.place_exists);

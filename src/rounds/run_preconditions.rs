@@ -115,7 +115,7 @@ impl StepServices {
         let stale = issue.updated_at < cx.run().trigger.at;
         if stale && (!issue.state_open || stop_label_on(&issue.labels).is_some()) {
             return Err(StepError::Later {
-                why: "GitHub still shows the issue as it was".to_owned(),
+                why: "GitHub still shows an old version of the issue".to_owned(),
                 after: RETRY_DELAY,
             });
         }
@@ -263,10 +263,10 @@ pub fn github_error(fault: GitHubApiError) -> StepError {
     let sentence = match &fault {
         // GitHub's client knows the time; an early call sends no request.
         GitHubApiError::RateLimited { .. } => return later("GitHub asks us to slow down", LIMIT_CHECK),
-        GitHubApiError::Transient { .. } => return later("GitHub did not answer properly", RETRY_DELAY),
+        GitHubApiError::Transient { .. } => return later("GitHub was unreachable or failed", RETRY_DELAY),
         GitHubApiError::TemporarilyRefused { .. } => {
-            tracing::warn!(%fault, "GitHub refused for now; will retry");
-            return later("GitHub refuses it for now; the server's log has the reason", LIMIT_CHECK);
+            tracing::warn!(%fault, "GitHub temporarily refuses a request; will retry");
+            return later("GitHub refuses the request for now; the server's log has the reason", LIMIT_CHECK);
         }
         // An outage page, or credentials that the operator is fixing. The engine's maximum wait ends it.
         GitHubApiError::Unexpected { .. } => {
@@ -284,14 +284,14 @@ pub fn github_error(fault: GitHubApiError) -> StepError {
                 .to_owned()
         }
         GitHubApiError::Gone { .. } | GitHubApiError::Moved { .. } => {
-            "What this run worked on was deleted or moved. Start again where it is now.".to_owned()
+            "The issue or repository of this run was deleted or moved. Start again at its new place.".to_owned()
         }
         GitHubApiError::Forbidden { accepted_permissions, .. } => match wanted_permissions(accepted_permissions.as_deref()) {
             Some(wanted) => format!(
-                "GitHub refused it and requires {wanted}. Grant the App that permission, then start again."
+                "GitHub refused a request and requires {wanted}. Grant the App that permission, then start again."
             ),
             None => {
-                "GitHub does not let the App do this here. Check the branch's rules and the App's permissions, then \
+                "GitHub refused a request of the App. Check the branch's rules and the App's permissions, then \
                  start again."
                     .to_owned()
             }

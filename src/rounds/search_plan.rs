@@ -36,7 +36,7 @@ pub async fn plan_searches(
     read: Option<&str>,
 ) -> Result<Result<Vec<SearchTerms>, String>, StepError> {
     let Some(routing) = policy.narrator_routing() else {
-        return Ok(Err("no model is set for it".to_owned()));
+        return Ok(Err("no routing model is enabled".to_owned()));
     };
     let (task, keys, what) = match read {
         None => (None, ["plan", "plan-again"], "Say what to search for."),

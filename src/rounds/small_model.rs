@@ -83,21 +83,21 @@ pub(super) async fn ask_small_model<T>(
         let answered = match call_model(cx, key, question).await {
             Ok(answered) => answered,
             Err(UnansweredCall::OverBudget(_)) => {
-                return Ok(Err("the budget has no room for the call".to_owned()));
+                return Ok(Err("the budget leaves too little for the call".to_owned()));
             }
             Err(UnansweredCall::Waiting(held)) => {
                 let why = match held.to_view().reason {
                     ModelWaitReason::Slow => format!("the model took longer than {} s", deadline.as_secs()),
                     ModelWaitReason::Lacking | ModelWaitReason::Refused => {
-                        "this server cannot ask the model it is set to".to_owned()
+                        "this server cannot call the configured model".to_owned()
                     }
-                    _ => "the model is busy or out of reach".to_owned(),
+                    _ => "the model is busy or unreachable".to_owned(),
                 };
                 return Ok(Err(why));
             }
             Err(UnansweredCall::Step(StepError::User(why))) => {
                 tracing::warn!(run = %cx.run().id, why, %role, "could not call the small model");
-                return Ok(Err("this server cannot ask the model it is set to".to_owned()));
+                return Ok(Err("this server cannot call the configured model".to_owned()));
             }
             Err(UnansweredCall::Step(error)) => return Err(error),
             Err(UnansweredCall::CommandRunning) => {
@@ -123,6 +123,6 @@ pub(super) async fn ask_small_model<T>(
             .clone()
             .with_instructions(format!("{again}: {wrong}. Answer again, in the form described."));
     }
-    tracing::warn!(run = %cx.run().id, wrong, %role, "small model gave two unusable responses; continuing without it");
-    Ok(Err("the model's answer was unusable, twice".to_owned()))
+    tracing::warn!(run = %cx.run().id, wrong, %role, "small model's response was invalid twice; continuing without it");
+    Ok(Err("the model's answer was invalid twice".to_owned()))
 }

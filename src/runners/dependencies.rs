@@ -199,7 +199,7 @@ impl DependencyFetcher {
         }
         let home = home.map_err(|(path, error)| {
             // Paths of this machine do not belong in a public thread.
-            tracing::error!(path = %path.display(), %error, "could not read the operator's settings; fetching no dependencies");
+            tracing::error!(path = %path.display(), %error, "could not read a file under [sandbox] home; fetching no dependencies");
             lacks("the operator's settings for it (`home`) cannot be read; the log says which".to_owned())
         })?;
         let settings = (preset.settings_for_tests)(&home).map_err(|why| lacks(sanitize_line(&why)))?;
@@ -333,7 +333,7 @@ impl DependencyFetcher {
             Err(error) if !self.cache.join(key).is_dir() => return Err(error),
             _ => {}
         }
-        self.find_cached(key)?.ok_or_else(|| io::Error::other("what was fetched is gone"))
+        self.find_cached(key)?.ok_or_else(|| io::Error::other("the fetched dependencies are gone"))
     }
 
     /// Removes the directories of killed fetches. If the cache exceeds its limit, also removes the least recently used

@@ -90,7 +90,7 @@ impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         scratches().remove(&self.0);
         if let Err(error) = proc::remove_all(&self.0) {
-            tracing::warn!(%error, "could not remove the directory of a command");
+            tracing::warn!(%error, "could not remove a command's temporary directory");
         }
     }
 }

@@ -68,11 +68,9 @@ pub(super) async fn start_input_stage(
         })
         .await?;
     match begun {
-        Some(run) => {
-            Ok(Some(RunCompletion { summary: format!("starts with {} as {run}", own.kind), url: None }))
-        }
+        Some(run) => Ok(Some(RunCompletion { summary: format!("started {} as {run}", own.kind), url: None })),
         None => Err(StepError::User(format!(
-            "{} is being worked on. Wait for that run or `/stop` it, then write `{}`.",
+            "{} is being worked on by another run. Wait for that run or `/stop` it, then write `{}`.",
             own.heading,
             v.doc.info().command(cx.run()).usage
         ))),
@@ -119,7 +117,7 @@ pub async fn require_unchanged_input(s: &StageState, v: &StepVisit<'_>, kind: &s
     let issue = v.cx.run().trigger.issue;
     if live_runs(v.cx).await?.iter().any(|run| run.trigger.issue == issue && run.workflow == kind) {
         return Err(StepError::User(format!(
-            "{} is being revised. Wait for that run or `/stop` it, then write `{}`.",
+            "{} is being revised by another run. Wait for that run or `/stop` it, then write `{}`.",
             known.heading,
             v.doc.info().command(v.cx.run()).usage
         )));

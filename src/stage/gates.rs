@@ -251,7 +251,7 @@ async fn settle_finding_remarks(
         update_last_gate_comment(
             s,
             v,
-            GateState::Ended(format!("{which} must be fixed first, so it is back with the drafter")),
+            GateState::Ended(format!("{which} must be fixed first, so the draft is back with the drafter")),
         )
         .await?;
         return send_back_to_drafter(s, v, &format!("{which} must be fixed.")).await.map(Some);
@@ -472,8 +472,8 @@ pub(super) async fn find_foreign_file(
 
 pub(super) fn foreign_file_error(path: &str) -> StepError {
     StepError::User(format!(
-        "Somebody changed `{path}` on the issue's branch, and this change touches it, too. Merge or revert theirs, \
-         then start again."
+        "Somebody changed `{path}` on the issue's branch, and this change touches it, too. Merge or revert their \
+         change, then start again."
     ))
 }
 
@@ -639,9 +639,11 @@ pub(super) async fn reopen_gate(
 ) -> Result<StepResult, StepError> {
     let rewritten = why == ReopenReason::BranchRewritten;
     let why = match why {
-        ReopenReason::BranchRewritten => "somebody rewrote the branch; a newer comment asks about a new one",
+        ReopenReason::BranchRewritten => {
+            "somebody rewrote the branch; a newer comment asks about the new branch"
+        }
         ReopenReason::BranchChanged => {
-            "others changed the branch before the approved version was committed; a newer comment asks again"
+            "somebody changed the branch before the approved version was committed; a newer comment asks again"
         }
         ReopenReason::ContentChanged => {
             "the change to push is no longer the approved one; a newer comment asks again"

@@ -997,7 +997,7 @@ async fn settle_publication(
             let proposal = require_state(&s.proposal)?;
             let what = if s.publishes_files() { proposal.path.as_str() } else { "the change" };
             RunCompletion {
-                summary: format!("{what} is approved and on {}", proposal.branch),
+                summary: format!("{what} is approved and committed to {}", proposal.branch),
                 url: Some(proposal.pull_url.clone()),
             }
         }

@@ -230,7 +230,9 @@ fn status_notes(s: &StageState, issue_chars: usize, workers: PoolAssignment) -> 
     let mut notes = Vec::new();
     notes.extend(workers.row.map(|row| StatusNote::Workers { pool: workers.pool, row }));
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
-        notes.push(StatusNote::Sentence(format!("Using the server's settings: {complaint}")));
+        notes.push(StatusNote::Sentence(format!(
+            "Countersign uses the server's settings, because the repository's are invalid: {complaint}"
+        )));
     }
     notes.extend(s.said.iter().cloned().map(StatusNote::Sentence));
     notes.extend(Some(&s.hosts).filter(|hosts| !hosts.is_empty()).cloned().map(StatusNote::Hosts));

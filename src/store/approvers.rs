@@ -30,9 +30,9 @@ impl Default for Approvers {
 /// Reason why a person may not approve at a gate although their role is sufficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IneligibleApprover {
-    #[error("is not for whoever asked for the run")]
+    #[error("cannot be used by the person who requested the run")]
     Requester,
-    #[error("is for owners of the files alone")]
+    #[error("can be used only by owners of the files")]
     Owners,
 }
 

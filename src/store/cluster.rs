@@ -273,7 +273,7 @@ impl Cluster {
         if changed && !names.is_empty() {
             tracing::warn!(
                 nodes = names,
-                "other nodes have different settings, and each step uses those of the node that runs it; make them the same"
+                "other nodes have different settings, and each step uses those of its node; give all nodes the same settings"
             );
         }
     }
@@ -488,7 +488,7 @@ impl NodeThreads {
                 due.into_iter().for_each(|repo| self.agenda.schedule_scan(repo, now));
                 cancelled.into_iter().for_each(|run| cluster.send_event(ClusterEvent::Cancelled(run)));
             }
-            Err(error) => tracing::error!(%error, "cannot query due runs; will retry"),
+            Err(error) => tracing::error!(%error, "could not query due runs; will retry"),
         }
         self.reload_settings(cluster);
         cluster.remote_changes.send_modify(|times| *times += 1);
@@ -510,7 +510,9 @@ impl NodeThreads {
             });
             let (pauses, suspended, unlike, served) = match read {
                 Ok(read) => read,
-                Err(error) => return tracing::error!(%error, "cannot read pauses"),
+                Err(error) => {
+                    return tracing::error!(%error, "could not read pauses and suspensions; will retry");
+                }
             };
             cluster.served_installations.send_replace(served);
             cluster.set_differing_nodes(unlike);

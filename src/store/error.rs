@@ -28,12 +28,12 @@ pub enum StoreError {
     },
     #[error(
         "{} was written by an older countersign and is not upgraded, because no copy of it could be made in {} ({why}); \
-         nothing was changed: make room there, or run the version that wrote it",
+         nothing was changed: free some space there, or run the version that wrote it",
         .file.display(), .directory.display()
     )]
     NoUpgradeCopy { file: PathBuf, directory: PathBuf, why: String },
     #[error(
-        "{} is not a sound countersign database ({detail}); nothing was changed: {}",
+        "{} is not an intact countersign database ({detail}); nothing was changed: {}",
         .file.display(), repair_hint(.file)
     )]
     Damaged { file: PathBuf, detail: String },
@@ -44,10 +44,10 @@ pub enum StoreError {
     Lost { file: PathBuf },
     #[error("{}: {source}; check that the path exists, is writable and has space", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("the disk is full: {} could not grow; make room, nothing that was stored is harmed", .file.display())]
+    #[error("the disk is full: {} could not grow; free some space. Stored data is intact", .file.display())]
     Full { file: PathBuf },
     #[error(
-        "{} may not be written; give this user the right to write it and its directory, or mount its disk for writing",
+        "{} is not writable; let this user write to it and its directory, or mount its disk for writing",
         .file.display()
     )]
     ReadOnly { file: PathBuf },
@@ -56,14 +56,14 @@ pub enum StoreError {
     #[error("{}: a stored row cannot be read ({detail}); it may have been written by another version", .file.display())]
     Row { file: PathBuf, detail: String },
     #[error(
-        "{} holds databases in files. To put what is in them into the Postgres, name another directory under [data] dir and run \
-         countersign move --from {}; to stay with them, take postgres_file out of the settings", .directory.display(),
+        "{} holds databases in files. To move them into Postgres, set [data] dir to another directory and run \
+         countersign move --from {}; to keep using the files, remove postgres_file from the settings", .directory.display(),
         .directory.display()
     )]
     HasFiles { directory: PathBuf },
     #[error(
-        "what lies in {} was moved into a Postgres, and a server there may be at work on it; to go on from the files as they \
-         were then, see that none is, and remove {}", .mark.parent().unwrap_or(.mark).display(), .mark.display()
+        "the databases in {} were moved into Postgres, where a server may be using them; to return to the old \
+         files, make sure that none does, and remove {}", .mark.parent().unwrap_or(.mark).display(), .mark.display()
     )]
     Moved { mark: PathBuf },
     #[error("Postgres ({}): {said}; {mend}", .place.display())]
@@ -71,7 +71,7 @@ pub enum StoreError {
     /// A later claim has taken over the run, so the result of this writer is dropped.
     #[error("the lease on this run was lost to a later claim; its late result was dropped")]
     Fenced,
-    #[error("the store was asked for {what}, which it does not hold")]
+    #[error("the store does not have {what}")]
     Missing { what: String },
     #[error("the process is shutting down")]
     Closing,
@@ -107,24 +107,24 @@ const UNTRUSTED_CERTIFICATE: &str = "certificate";
 pub(super) fn postgres_hint(code: Option<&str>) -> &'static str {
     match code {
         Some("28P01" | "28000") => {
-            "put a role and a password that the server takes into the file that [data] postgres_file names, or a rule for \
-             them into its pg_hba.conf"
+            "put a role and password that the server accepts into the file named by [data] postgres_file, or add \
+             a rule for them to its pg_hba.conf"
         }
-        Some("3D000") => "create that database, or name another in the file that [data] postgres_file names",
+        Some("3D000") => "create that database, or name another in the file named by [data] postgres_file",
         Some("42501") => {
-            "give the role that right: let it own the database and the schema countersign in it, or GRANT CREATE ON DATABASE"
+            "make the role the owner of the database and of its schema countersign, or GRANT CREATE ON DATABASE"
         }
-        Some("53100") => "make room on the server's disk; nothing that was stored is harmed",
+        Some("53100") => "free some space on the server's disk. Stored data is intact",
         Some("55P03") => {
-            "a move or an upgrade may be under way there; wait until it is over, and start again"
+            "a move or an upgrade may be running there; wait until it has ended, and start again"
         }
         Some(REFUSED_CODE) => "nothing was moved",
         Some(UNTRUSTED_CERTIFICATE) => {
-            "put the authority of its certificate among those that this system trusts, and name the host in the address as the \
-             certificate does"
+            "make this system trust the authority of its certificate, and use the certificate's host name in the \
+             address"
         }
         Some("53300") => "raise max_connections, or the role's CONNECTION LIMIT, or run fewer nodes",
-        _ => "see to the server and to the address in the file that [data] postgres_file names",
+        _ => "check the server and the address in the file named by [data] postgres_file",
     }
 }
 
@@ -133,8 +133,8 @@ pub(super) fn postgres_hint(code: Option<&str>) -> &'static str {
 fn downgrade_hint(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
     match copy {
         Some(copy) => format!(
-            "or stop the server, move {} with its -wal and -shm aside and copy {} there: that is as it was before the upgrade, \
-             and nothing of what was done since",
+            "or stop the server, move {} with its -wal and -shm aside and copy {} there: it lacks everything \
+             stored since the upgrade",
             file.display(),
             copy.display()
         ),

@@ -102,7 +102,7 @@ pub(super) fn remove_forgotten_folders(root: &Path) {
         if entry.file_name().to_string_lossy().starts_with(FORGOTTEN_PREFIX)
             && let Err(error) = remove_directory(&entry.path())
         {
-            tracing::warn!(%error, "could not remove a forgotten repository's folder; the next boot tries again");
+            tracing::warn!(%error, "could not remove a forgotten repository's folder; will retry at the next start");
         }
     }
 }

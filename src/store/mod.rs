@@ -175,8 +175,8 @@ impl Store {
         if strange && !repos.is_empty() {
             tracing::warn!(
                 file = %file.display(), repositories = repos.len(),
-                "the file is new here, or from a backup: what was spent this month is read from the repositories' ledgers; \
-                 pauses may be gone, and deliveries come again from GitHub's log"
+                "this database is new or from a backup: reading this month's spend from the repositories' \
+                 ledgers; pauses may be lost, and missed deliveries are fetched from GitHub's log"
             );
             spend::rebuild_spend(&main, root, &repos, now)?;
         }

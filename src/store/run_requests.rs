@@ -106,7 +106,7 @@ impl Store {
     async fn scan_or_retry(&self, looking: LiveRunScanGuard<'_>) {
         let repo = looking.repo;
         if let Err(error) = self.load_live_runs(repo).await {
-            tracing::error!(%repo, %error, "cannot scan a repository's database; will retry");
+            tracing::error!(%repo, %error, "could not scan a repository's database; will retry");
             self.agenda.schedule_scan(repo, self.clock.now().plus(limits::DAMAGED_RETRY));
         }
     }
@@ -133,7 +133,7 @@ impl Store {
                     continue;
                 }
                 Err(error) => {
-                    tracing::error!(%run, %error, "cannot read a run that is due");
+                    tracing::error!(%run, %error, "could not read a due run");
                     let again = now.plus(limits::DAMAGED_RETRY);
                     match error {
                         StoreError::Row { .. } => self.agenda.postpone(run, again),

@@ -118,7 +118,7 @@ impl Store {
             match self.reload_ledger(repo).await {
                 Err(error) if repo == asks => return Err(error),
                 Err(error) => {
-                    tracing::error!(%repo, %error, "could not read a repository's spend; its held amounts stay");
+                    tracing::error!(%repo, %error, "could not read a repository's spend; keeping its held amounts");
                 }
                 Ok(()) => {}
             }

@@ -47,7 +47,7 @@ impl Store {
             .write(move |tx| tx.execute("DELETE FROM hint WHERE repo = ?1", [to_signed(repo.0)]))
             .await;
         if let Err(error) = gone {
-            tracing::warn!(%repo, %error, "could not remove a wake hint; the next boot scans the repository needlessly");
+            tracing::warn!(%repo, %error, "could not remove a wake hint; the next start scans the repository needlessly");
         }
     }
 }

@@ -51,7 +51,7 @@ pub async fn settle_calls(store: &Store, request: &SettleCallsRequest) -> Result
         let why = "no finished call holds budget; `countersign cost` shows what is held";
         return Err(ControlError(StatusCode::NOT_FOUND, why.to_owned()));
     }
+    tracing::warn!(calls, %held, billed = %request.billed, by = request.by, "released the amounts held for finished calls");
     let calls = count(calls, "call is", "calls are");
-    tracing::warn!(%calls, %held, billed = %request.billed, by = request.by, "settled held calls");
     Ok(format!("{calls} settled: {held} were held, and {} were billed", request.billed))
 }

@@ -113,7 +113,7 @@ fn run_finishes_after_the_postgres_disk_was_full() {
         let refused = |w: &World| w.hub.deliveries().iter().filter(|d| d.status == Some(503)).count();
         assert_eq!(refused(&w), 1);
         let message = w.app.store.inbox().accept_delivery(large_delivery(0)).await.unwrap_err().to_string();
-        assert!(message.contains("make room on the server's disk"), "{message}");
+        assert!(message.contains("free some space on the server's disk"), "{message}");
 
         postgres::sql(&address, "DROP TABLE public.filler");
         matrix::redeliver_and_play(&mut w, scenario).await;
@@ -172,7 +172,7 @@ async fn assert_delivery_refused(w: &World, number: usize, read_only: bool) {
     w.hub.unlabel(w.repo, w.issue, maya, "question").unwrap();
     w.hub.wait_for_webhooks().await; // delivered while the disk is broken
     let message = w.app.store.inbox().accept_delivery(large_delivery(number)).await.unwrap_err().to_string();
-    let reason = if read_only { "may not be written" } else { "the disk is full" };
+    let reason = if read_only { "is not writable" } else { "the disk is full" };
     assert!(message.contains("main.db") && message.contains(reason), "{message}");
 }
 

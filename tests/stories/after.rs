@@ -326,7 +326,7 @@ async fn jobs_of_a_fork_pull_request_count_neither_as_pass_nor_failure() {
     if !can_run().await {
         return;
     }
-    const UNKNOWN: &str = "Countersign does not count those";
+    const UNKNOWN: &str = "Countersign ignores some checks on this commit";
     let mut w = pushed_world(|script| with_fixes(script, 1)).await;
     let (head, calls) = (w.head(), w.calls().await.len());
     let of_fork = |w: &World, name: &str, conclusion: &str| {
@@ -683,7 +683,7 @@ async fn edits_by_people_to_the_pull_request_are_kept() {
     w.job(&ours, "build", "failure");
     w.deliver_events().await;
     assert!(w.waits_for_merge().await);
-    assert!(w.status().body.contains("Others pushed commits on top"), "{}", w.status().body);
+    assert!(w.status().body.contains("Somebody pushed commits on top"), "{}", w.status().body);
     w.comment("sam", "/revise and back").await;
     let comment = w.last("### ✋ The pull request was not changed").body;
     assert!(comment.contains("Somebody changed src/lib.rs on the branch after"), "{comment}");
@@ -801,7 +801,7 @@ async fn many_ci_events_cause_one_pull_read_and_a_merged_in_main_is_kept() {
     w.hub.push_commit(w.repo, "main", max, &[("other.md", b"Other.\n")], "Other").unwrap();
     w.merge_main_into_branch();
     w.deliver_events().await;
-    assert!(w.status().body.contains("Others pushed commits on top"), "{}", w.status().body);
+    assert!(w.status().body.contains("Somebody pushed commits on top"), "{}", w.status().body);
     w.comment("sam", "/revise the other way round").await;
     let comment = w.last("### ✋ The pull request was not changed").body;
     assert!(comment.contains("Somebody merged main into countersign/issue-1"), "{comment}");

@@ -51,7 +51,7 @@ impl World {
 #[tokio::test]
 async fn two_approvals_need_two_people() {
     let mut w = world_at_gate("approvals = 2\n", "").await;
-    assert!(w.gate().contains("**0 of 2 approvals.** It needs 2 different people."), "{}", w.gate());
+    assert!(w.gate().contains("**0 of 2 approvals.** 2 different people must approve."), "{}", w.gate());
     for text in ["/approve", "/approve"] {
         w.comment_and_expect("sam", text, "eyes").await;
         w.stands(RunViewStatus::Asking).await;
@@ -101,14 +101,14 @@ async fn one_code_owner_of_each_file_must_approve() {
         rest.split("\n\nDrafted by").next().unwrap().to_owned()
     };
     insta::assert_snapshot!(approvals_text(&w), @r"
-    `maya` requested this run and may not approve it. Only owners of the files can approve; each row needs one of its owners.
+    `maya` requested this run and may not approve it. Only code owners can approve; each row needs the approval of one of its owners.
 
     | Files | Owners | |
     |---|---|---|
     | `src/lib.rs` | `@maya`, `@Sam`, `tess@tally.example` |  |
     | `tests/command_line.rs` | `@octo/core`, `@nobody-at-all` |  |
 
-    Countersign could not look up `@nobody-at-all`, `@octo/core`, `tess@tally.example`, so only owners listed by name count there. For a row without a known owner, someone with maintain access may approve instead.
+    Countersign could not look up `@nobody-at-all`, `@octo/core`, `tess@tally.example`, so only the other owners in those rows count. For a row without a known owner, someone with maintain access may approve instead.
     ");
     let dora = w.hub.create_user("dora").unwrap();
     w.hub.set_role(w.repo, dora, Role::Write).unwrap();
@@ -182,7 +182,7 @@ async fn tampered_gate_comment_is_restored_and_needs_the_hash() {
         w.hub.comment(w.repo, w.issue, w.user("sam"), "/approve").unwrap();
         w.wait(30).await;
         assert!(
-            w.last("`max` edited the gate comment, so you may have read another text").body.contains(&line)
+            w.last("`max` edited the gate comment, so you may have read a changed text").body.contains(&line)
         );
         let gate = w.gate();
         assert!(

@@ -189,7 +189,7 @@ async fn broken_repository_settings_are_reported_and_ignored() {
         w.comes_to_the_gate().await;
         let status = w.find("Rehearsal").body;
         assert!(status.contains("countersign.toml") && status.contains(complaint), "{file}\n{status}");
-        assert!(status.contains("Using the server's settings"), "{status}");
+        assert!(status.contains("Countersign uses the server's settings"), "{status}");
         w.find("waits for a person");
         // the run continues
         w.stands(RunViewStatus::Asking).await;

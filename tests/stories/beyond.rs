@@ -137,7 +137,9 @@ async fn revise_at_the_scope_gate_drops_the_extra_file() {
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/approve scope +src/limit.rs").unwrap();
     w.wait(30).await;
-    assert!(w.last("`max` edited the gate comment, so you may have read another text").body.contains(&line));
+    assert!(
+        w.last("`max` edited the gate comment, so you may have read a changed text").body.contains(&line)
+    );
     assert!(w.last("does not list").body.contains(&line));
     assert_eq!(w.run().await.unwrap().step_id, "NL");
     // One objection outweighs one permission.
@@ -246,7 +248,7 @@ async fn unproven_replacement_tests_halt_the_run_and_keep_the_code() {
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     for expected in [
-        "the drafter's new tests prove nothing: `tests/new.rs` has no test `what_does_not",
+        "the drafter's new tests cannot replace them: `tests/new.rs` has no test `what_does_not",
         "the limit of drafts is reached. Code: ",
     ] {
         assert!(halt.contains(expected), "{expected}: {halt}");

@@ -61,7 +61,7 @@ async fn approval_needs_the_full_line_if_other_people_pushed_files() {
     w.stands(RunViewStatus::Done).await;
     let body = w.pull().body;
     assert_files_listed(&body);
-    assert!(body.contains("by someone who saw") && !body.contains("up to you"), "{body}");
+    assert!(body.contains("Someone who saw the other files") && !body.contains("up to you"), "{body}");
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn files_pushed_by_other_people_after_the_gate_reopen_the_gate() {
     w.settle().await;
     // the same files with other contents than shown
     w.stands(RunViewStatus::Asking).await;
-    let answer = w.find("others changed the branch before the approved version was committed").body;
+    let answer = w.find("somebody changed the branch before the approved version was committed").body;
     assert!(answer.contains("the design was closed without a decision"), "{answer}");
     assert_files_listed(&w.newest());
     w.approved_by("sam").await;

@@ -159,7 +159,7 @@ async fn endless_findings_stop_at_the_cap_with_the_best_version() {
 
     ▸ Summary of the design
 
-    `/approve` does not pass this verdict.
+    `/approve` is not possible with this verdict.
 
     - `/revise TEXT` (requires write access) sends it back to the drafter.
     - `/override REASON` (requires maintain access) accepts it anyway and records the reason.

@@ -363,7 +363,7 @@ async fn change_is_tested_on_a_default_branch_that_moved() {
     w.stands(RunViewStatus::Asking).await;
     let (gate, calls) = (w.gate().replace('\\', ""), w.calls().await.len());
     let expected = format!(
-        "The change also passes on `{moved}`, which is newer on `main` and changes none of its files: 2 tests of the \
+        "The change also passes on `{moved}`, a newer commit of `main` that changes none of its files: 2 tests of the \
          change and 2 others."
     );
     assert!(gate.contains(&expected), "{gate}");
@@ -374,7 +374,7 @@ async fn change_is_tested_on_a_default_branch_that_moved() {
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     let expected = format!(
-        "The change fails tests on `{moved}`, which is newer on `main` and changes none of its files: `sums::wraps wraps`"
+        "The change fails tests on `{moved}`, a newer commit of `main` that changes none of its files: `sums::wraps wraps`"
     );
     assert!(
         halt.contains(&expected)
@@ -390,7 +390,7 @@ async fn change_is_tested_on_a_default_branch_that_moved() {
     w.stands(RunViewStatus::Done).await;
     assert!(w.file_on_branch("src/lib.rs").unwrap().contains("saturating_add"));
     let status = w.status().body.replace('\\', "");
-    assert!(status.contains(&format!("also passes on `{moved}`, which is newer on `main`")), "{status}");
+    assert!(status.contains(&format!("also passes on `{moved}`, a newer commit of `main`")), "{status}");
     assert_eq!(w.calls().await.len(), calls, "no further model calls");
     w.commits();
     w.pull();
@@ -408,7 +408,7 @@ async fn fix_failing_on_the_default_branch_keeps_the_pushed_change() {
     let settings = "[test\n";
     for (path, text, expected, pushed) in [
         ("tests/wraps.rs", wraps, "### ✋ The new change was not pushed", false),
-        (REPOSITORY_FILE, settings, "where the change is untested, because nothing can run there: ", true),
+        (REPOSITORY_FILE, settings, "because no tests can run there: ", true),
     ] {
         let mut w = standing.world().await;
         w.hub.push_commit(w.repo, "main", w.user("maya"), &[(path, text.as_bytes())], "Theirs").unwrap();

@@ -501,7 +501,10 @@ async fn code_failing_only_a_reviewer_test_is_fixed_and_the_test_kept() {
     .await;
     w.implement().await;
     let gate = w.assert_gate_after("drdrdr").await;
-    assert!(gate.contains("5 by `stub-reviewer`; 2 pass and joined the change, 3 were left out."), "{gate}");
+    assert!(
+        gate.contains("5 by `stub-reviewer`; 2 pass and were added to the change, 3 were left out."),
+        "{gate}"
+    );
     assert!(gate.contains("4 tests of the change and "), "{gate}");
     let unreviewed =
         "The reviewer's model wrote `tests/zero.rs`, `tests/full.rs`; no other model reviewed it.";
@@ -550,7 +553,7 @@ async fn finding_stays_open_when_its_test_no_longer_builds() {
     w.implement().await;
     let gate = w.assert_gate_after("drdrdr").await;
     assert!(gate.contains("1 fails: `tests/full.rs` (F1)"), "{gate}");
-    assert!(gate.contains("proves nothing about this one: it cannot be built"), "{gate}");
+    assert!(gate.contains("proves nothing about this version: it cannot be built"), "{gate}");
     assert!(!gate.contains("its test passes now"), "{gate}");
     w.nothing_is_pushed();
 }
@@ -662,7 +665,7 @@ async fn reviewer_tests_survive_a_busy_model_a_pause_and_a_restart() {
     w.settle().await;
     w.tried().await;
     let gate = w.assert_gate_after("drdrrr").await;
-    assert!(gate.contains("1 passes and joined the change"), "{gate}");
+    assert!(gate.contains("1 passes and was added to the change"), "{gate}");
     w.nothing_is_pushed();
 }
 

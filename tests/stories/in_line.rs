@@ -100,7 +100,7 @@ async fn run_without_a_free_worker_retries_and_shows_why() {
     let run = w.run().await.unwrap();
     assert_eq!(run.status, RunViewStatus::Waiting, "{}", w.thread());
     w.wait(60).await;
-    w.find("Waiting for a slot: this server already runs as many models of this kind as it may");
+    w.find("Waiting for a slot: this server has reached its limit of parallel calls of this kind");
     let database = w.app.store.repository_database(w.repo).await.unwrap();
     w.pass(36 * 3600);
     w.settle().await;

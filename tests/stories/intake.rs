@@ -105,7 +105,7 @@ async fn comment_delivered_twice_is_processed_once() {
     let (run, mails) = (w.run().await.unwrap().id, w.notifying());
     w.deliver("another-hook", "issue_comment", &payload).await;
     w.settle().await;
-    assert_eq!(w.ending("another-hook"), ("done".to_owned(), "another delivery told of it".to_owned()));
+    assert_eq!(w.ending("another-hook"), ("done".to_owned(), "duplicate of another delivery".to_owned()));
     w.comment("sam", "/stop").await;
     w.deliver("a-third-hook", "issue_comment", &payload).await;
     w.settle().await;
@@ -133,7 +133,7 @@ async fn two_deliveries_of_one_label_start_one_run() {
     w.deliver("another-hook", "issues", &payload).await;
     w.settle().await;
     assert_eq!(w.run().await.unwrap().id, run.id);
-    assert_eq!(w.ending("another-hook").1, "another delivery told of it");
+    assert_eq!(w.ending("another-hook").1, "duplicate of another delivery");
     w.stands(RunViewStatus::Stopped).await;
 }
 
@@ -631,7 +631,7 @@ async fn late_removal_events_do_not_remove_a_present_repository() {
     w.stands(RunViewStatus::Asking).await;
     assert!(w.app.store.installation_registry().repository(w.repo).await.unwrap().is_some());
     for id in ["late-uninstall", "late-archived", "late-deleted"] {
-        assert_eq!(w.ending(id).1, "came late: it holds no longer", "{id}");
+        assert_eq!(w.ending(id).1, "outdated: it arrived too late", "{id}");
     }
     assert_eq!(w.ending("late-removed").0, "done");
 }

@@ -202,7 +202,7 @@ async fn rough_idea_is_filed_as_an_issue_after_its_questions_are_answered() {
 
     - ✅ **Issue**: approved by sam, 2 rounds ([result](HUB/maya/tally/issues/2))
 
-    - open issues that may be about the same: #1 The weeks
+    - open issues that may be duplicates: #1 The weeks
 
 
 
@@ -226,7 +226,7 @@ async fn rough_idea_is_filed_as_an_issue_after_its_questions_are_answered() {
     4. What shows that it works: a command, a test, an output?
        - **tess**: `tally --by week`
 
-    <sub>Run 1002-1 · models read the answers as written; an answer starts no run</sub>
+    <sub>Run 1002-1 · models see the exact text of the answers; answering starts no new run</sub>
 
     <!-- countersign:gate-1002-1-3 -->
 
@@ -281,7 +281,7 @@ async fn author_of_the_issue_can_answer_its_questions() {
     4. What shows that it works: a command, a test, an output?
        - Default: A new automated test.
 
-    <sub>Run 1002-1 · models read the answers as written; an answer starts no run</sub>
+    <sub>Run 1002-1 · models see the exact text of the answers; answering starts no new run</sub>
 
     <!-- countersign:gate-1002-1-3 -->
     "##);
@@ -442,7 +442,7 @@ async fn concurrent_issue_edit_is_not_overwritten() {
     w.settle().await;
     w.assert_asking().await;
     assert!(
-        w.gate().contains("**Somebody edited the issue** before this text could replace it"),
+        w.gate().contains("**Somebody edited the issue** before the approved text could replace it"),
         "{}",
         w.gate()
     );
@@ -584,7 +584,7 @@ async fn similar_open_issues_are_listed_by_number() {
     w.label("maya", "countersign:issue").await;
     w.assert_asking().await;
     let status = w.status().body.replace('\u{200B}', "");
-    assert!(status.contains("open issues that may be about the same: #"), "{status}");
+    assert!(status.contains("open issues that may be duplicates: #"), "{status}");
     assert!(status.contains("#6 Say which week"), "{status}");
 }
 

@@ -294,7 +294,7 @@ async fn model_text_triggers_nothing_on_github() {
         .into_iter()
         .filter(|c| c.author == "countersign[bot]")
         .map(|c| c.body)
-        .chain([pulls[0].body.replace("Part of #", "Part of ").replace("decide on #", "decide on ")])
+        .chain([pulls[0].body.replace("Part of #", "Part of ").replace("reject it on #", "reject it on ")])
         .collect();
     assert!(bodies.len() >= 4);
     for body in &bodies {

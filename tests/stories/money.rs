@@ -172,7 +172,7 @@ async fn day_cap_pause_ends_with_the_day() {
     let mut w = priced_world("repository_day = \"$1\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Adversarial review").body;
-    assert!(pause.contains("It resumes by itself on 2026-03-03 00:00 UTC."), "{pause}");
+    assert!(pause.contains("The run resumes by itself on 2026-03-03 00:00 UTC."), "{pause}");
     w.comment("max", "/budget +1").await;
     w.find("raises only caps of one run");
     w.stands(RunViewStatus::Asking).await;

@@ -425,7 +425,7 @@ async fn run_continues_on_sqlite_files_from_a_postgres_backup() {
     w.wait(60).await;
     let (code, output) = typed(&w, &["check"]).await;
     let sound =
-        [format!("repository {}: sound; 1 run, ", w.repo), "the server's own tables: sound; ".to_owned()];
+        [format!("repository {}: intact; 1 run, ", w.repo), "the server's own tables: intact; ".to_owned()];
     assert!(code == Some(0) && sound.iter().all(|words| output.contains(words)), "{output}");
     let copy = w.data().with_file_name("copy");
     let (code, output) = typed(&w, &["backup", copy.to_str().unwrap()]).await;
@@ -485,7 +485,7 @@ async fn commands_talk_to_the_running_server() {
         (&["retry", &run], 1, "only a run that failed, waits for a model or is parked"),
         (&["forget", "maya/tally", "--yes"], 1, "end them with `/stop`"),
         (&["forget", "maya/tally"], 2, "add --yes"),
-        (&["check"], 0, "main.db: sound"),
+        (&["check"], 0, "main.db: intact"),
     ] {
         let (ended, output) = typed(&w, arguments).await;
         assert!(ended == Some(code) && output.contains(words), "{arguments:?}: {ended:?} {output}");

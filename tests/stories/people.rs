@@ -151,7 +151,7 @@ async fn daily_cost_limit_applies_and_estimate_is_shown_before_the_first_call() 
     w.stands(RunViewStatus::Asking).await;
     w.find("### ✋ Paused before Draft the design");
     let status = w.status().body;
-    assert!(status.contains("The last 2 designs here: half cost at most $"), "{status}");
+    assert!(status.contains("Half of the last 2 designs here cost at most $"), "{status}");
     assert!(w.calls().await.is_empty());
 }
 

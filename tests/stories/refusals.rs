@@ -105,7 +105,7 @@ async fn halt_is_posted_after_a_long_github_outage() {
     w.wait(60).await;
     w.stands(RunViewStatus::Failed).await;
     let comment = w.find("Halted").body;
-    assert!(comment.contains("GitHub does not let the App do this here"), "{comment}");
+    assert!(comment.contains("GitHub refused a request of the App"), "{comment}");
     assert_eq!(
         w.commits(),
         ["docs: propose design for #1", "Initial commit"],

@@ -134,7 +134,7 @@ async fn tool_turns_are_limited_and_a_malformed_call_is_retried_once() {
     w.stands(RunViewStatus::Failed).await;
     assert_eq!(models.sent("drafter").len(), 4, "a tool turn and a final request, twice");
     w.find(
-        "No usable draft after 2 attempts: on the last one, the answer asked for tools where none were left",
+        "No usable draft after 2 attempts. On the last attempt, the answer asked for tools although no tool call was left",
     );
 
     let out_of_form: Drafts = vec![|_| "{\"toolCalls\": [{\"tool\": \"shell\"}]}".to_owned(), reads, |_| {
@@ -146,7 +146,7 @@ async fn tool_turns_are_limited_and_a_malformed_call_is_retried_once() {
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3, "only the first of two is mended");
     assert!(prompts[1].contains("could not be read: `toolCalls` is not a list of objects, each with a `name` and its `arguments`. Ask again"), "{}", prompts[1]);
-    w.find("No usable draft after 1 attempt: on the last one, the answer was not a document");
+    w.find("No usable draft after 1 attempt. On the last attempt, the answer was not a document");
 }
 
 #[tokio::test]
@@ -312,14 +312,14 @@ async fn status_comment_names_the_worker_pool_and_its_reason() {
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Asking).await;
     w.find("waits for a person");
-    assert!(w.status().body.contains("- worker pool `high`, for `src/`\n"), "{}", w.thread());
+    assert!(w.status().body.contains("- worker pool `high`, assigned by `src/`\n"), "{}", w.thread());
 
     let mut w = World::new(Setting::default()).await;
     w.label("maya", "Priority:Low").await;
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Asking).await;
     w.find("waits for a person");
-    assert!(w.status().body.contains("- worker pool `low`, for `priority:low`\n"), "{}", w.thread());
+    assert!(w.status().body.contains("- worker pool `low`, assigned by `priority:low`\n"), "{}", w.thread());
 }
 
 #[tokio::test]

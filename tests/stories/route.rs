@@ -148,11 +148,11 @@ async fn unclear_request_offers_commands_to_choose_from() {
     let fails = |error: &str| json!({ "role": "router", "error": error });
     let fine = |answer: &Value| text(&answer.to_string());
     let (unclear, twice) =
-        ("It is unclear what you are asking for", "the model&#39;s answer was unusable, twice");
+        ("It is unclear what you are asking for", "the model&#39;s answer was invalid twice");
     for (answers, says, calls) in [
         (vec![fine(&router_answer("release-brief", 1.0))], twice, 2),
         (vec![fine(&router_answer("bug-brief", 1.7)), fine(&router_answer("bug-brief", 0.6))], unclear, 2),
-        (vec![fails("auth")], "cannot ask the model", 1),
+        (vec![fails("auth")], "cannot call the configured model", 1),
         (vec![fails("refused")], "No model could classify", 1),
         (vec![fine(&close)], unclear, 1),
         (vec![fine(&question)], "reads like a question", 1),
@@ -288,9 +288,9 @@ async fn question_is_answered_with_existing_links_once_an_hour() {
 async fn unusable_answer_to_a_question_is_not_posted() {
     let leads = narrator_answer("See https://eve.example.", &json!([]));
     for (answer, says) in [
-        (leads, "unusable, twice"),
-        (json!({ "role": "narrator", "task": "answer", "text": "It adds up." }), "unusable, twice"),
-        (json!({ "role": "narrator", "task": "answer", "error": "capacity" }), "busy or out of reach"),
+        (leads, "invalid twice"),
+        (json!({ "role": "narrator", "task": "answer", "text": "It adds up." }), "invalid twice"),
+        (json!({ "role": "narrator", "task": "answer", "error": "capacity" }), "busy or unreachable"),
         (narrator_answer("Nobody knows.", &json!([])), "names no existing place in the code"),
     ] {
         let mut w = router_world(&[text(&question().to_string()), answer], Setting::default()).await;
@@ -452,7 +452,7 @@ async fn repository_skills_load_without_a_restart_and_report_errors() {
     assert!(comment.contains("ops-brief.md:4`: there is no workflow"), "{comment}");
     let status = w.status().body;
     assert!(status.contains("read as “market-analysis-brief” (94 % sure)"), "{status}");
-    assert!(status.contains("- worker pool `background`, for `market-analysis-brief`\n"), "{status}");
+    assert!(status.contains("- worker pool `background`, assigned by `market-analysis-brief`\n"), "{status}");
 }
 
 #[tokio::test]
@@ -557,7 +557,10 @@ async fn expensive_router_calls_raise_a_cost_alert() {
     assert!(w.routes()[0].route.dearest_microusd > 20_000, "{:?}", w.routes());
     for command in ["routes", "doctor"] {
         let (_, output) = typed(&w, &[command]).await;
-        assert!(output.contains("Cost alert: a call of the last requests cost more than $0.01"), "{output}");
+        assert!(
+            output.contains("Cost alert: one of the last routing calls cost more than $0.01"),
+            "{output}"
+        );
         assert!(
             output.contains("Cost alert: the last requests cost more than $0.005 on average"),
             "{output}"

@@ -306,7 +306,7 @@ async fn narrator_plans_searches_and_topic_words_are_the_fallback() {
         w.comment("tess", "/scout weeks of time sheets").await;
         w.stands(RunViewStatus::Asking).await;
         w.gate();
-        let expected = "searched with the topic's own words, because no model planned the search: no model is set for it";
+        let expected = "searched with the topic's own words, because no model planned the search: no routing model is enabled";
         assert!(w.status().body.contains(expected), "{toml} {own:?} {}", w.thread());
         assert!(w.calls().await.iter().all(|call| call.role != "narrator"), "{toml} {own:?}");
     }

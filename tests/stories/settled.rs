@@ -198,7 +198,7 @@ async fn restart_command_starts_a_new_run() {
     assert!(second.id > first && second.started_by.login == "sam", "{second:?}");
     w.comment("sam", "/stop").await;
     w.stands(RunViewStatus::Stopped).await;
-    w.find("started anew");
+    w.find("restarted by a command");
     for comment in w.bots() {
         w.look_at(comment.id);
     }

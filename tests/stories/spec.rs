@@ -75,7 +75,7 @@ async fn approved_design_becomes_a_spec_on_its_branch_and_pull_request() {
     let (design, spec_part) = pull.body.split_once("### Spec\n").unwrap();
     assert!(design.contains("approved by sam"), "{design}");
     assert!(spec_part.contains(&format!("| sha256 | `{}` |", Hash::digest(spec.as_bytes()))), "{spec_part}");
-    assert!(spec_part.contains("accepted on the reviewer's APPROVED alone"), "{spec_part}");
+    assert!(spec_part.contains("accepted after the reviewer's APPROVED"), "{spec_part}");
     assert_eq!(w.notifying(), 2, "the spec sends no mail:\n{}", w.thread());
     let status = w.plain(&w.status().body);
     let pull = "([result](HUB/maya/tally/pull/2))";
@@ -260,7 +260,7 @@ async fn spec_refused_after_draft_approval_is_not_shown_as_accepted() {
     assert!(w.gate().contains("REVISE: the spec waits for a person"), "{}", w.gate());
     let body = w.pull().body;
     let section = body.split("### Spec\n").nth(1).unwrap();
-    assert!(section.contains("People decide on #1 whether to accept it."), "{section}");
+    assert!(section.contains("People accept or reject it on #1."), "{section}");
     assert!(!section.contains("approved by") && !section.contains("Approved hash"), "{section}");
 }
 
@@ -332,7 +332,7 @@ async fn hotfix_skips_design_and_spec_gates_and_says_so() {
     assert!(w.run().await.is_none(), "/hotfix takes the maintain role");
     w.comment("maya", "/hotfix the *shop* is down").await;
     w.assert_code_started().await;
-    let expected = "**hotfix**: accepted on the reviewer's APPROVED alone; maya waived human approval: the \\*shop\\* is down";
+    let expected = "**hotfix**: accepted after the reviewer's APPROVED; maya waived human approval: the \\*shop\\* is down";
     assert_eq!(w.pull().body.matches(expected).count(), 2, "{}", w.pull().body);
     let status = w.status().body;
     assert!(

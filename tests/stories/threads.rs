@@ -152,7 +152,10 @@ async fn gate_shows_a_new_approve_line_when_its_files_changed() {
         assert!(comment.contains(&named) && !comment.contains(&format!("b/{unopened}")), "{comment}");
     }
     let gate = w.find("waits for a person").body;
-    assert!(gate.contains("What it covers has changed since it was posted, so the hash is new"), "{gate}");
+    assert!(
+        gate.contains("The content has changed since this comment was posted, so the hash is new"),
+        "{gate}"
+    );
     let new = w.approve_line();
     assert!(new != old && gate.contains(&new), "{gate}");
     assert_eq!(w.lines_to_paste(), std::slice::from_ref(&new), "{}", w.thread());

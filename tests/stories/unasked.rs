@@ -28,13 +28,13 @@ async fn approved_design_is_published_without_a_gate() {
     let body = w.pull().body;
     assert!(
         body.contains(
-            "| Decision | accepted on the reviewer's APPROVED alone; the settings require no human approval |"
+            "| Decision | accepted after the reviewer's APPROVED; the settings require no human approval |"
         ),
         "{body}"
     );
     let log = w.hub.log(w.repo, &format!("countersign/issue-{}", w.issue));
     let messages: Vec<_> = log.iter().take(2).map(|commit| commit.message.clone()).collect();
-    assert!(messages[0].contains("Accepted on its review alone"), "{messages:?}");
+    assert!(messages[0].contains("Accepted after its review"), "{messages:?}");
     assert!(messages[1].starts_with("docs: propose design"), "{messages:?}");
 }
 
@@ -191,7 +191,9 @@ async fn change_after_draft_approval_waits_for_a_person() {
         w.stands(expected).await;
         match what {
             "branch" => assert!(w.newest().contains("- `src/lib.rs`"), "{}", w.thread()),
-            "issue" => assert!(w.newest().contains("was edited after this was drafted"), "{}", w.thread()),
+            "issue" => {
+                assert!(w.newest().contains("was edited after the draft was written"), "{}", w.thread())
+            }
             _ => {}
         }
     }

@@ -133,8 +133,7 @@ async fn webhook(report: &mut DoctorReport, github: &GitHub, expected: DoctorSco
         && let Some(Ok(kind)) = answer.headers().get(CONTENT_TYPE).map(|kind| kind.to_str())
         && kind.starts_with("text/event-stream")
     {
-        return report
-            .note("webhook", format!("{url} is a relay's channel; serve takes from it with --relay {url}"));
+        return report.note("webhook", format!("{url} is a relay's channel; start serve with --relay {url}"));
     }
     match client.get(health.clone()).send().await {
         Ok(answer) if answer.status().is_success() => report.good("webhook", format!("{url} answers")),

@@ -91,7 +91,7 @@ fn parse_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
         "edited" | "deleted" if p.sender()?.id != p.author("comment.user")?.id => {
             return parse_comment_edited(p);
         }
-        "edited" => return Ok(ignored_event("an edited comment never acts")),
+        "edited" => return Ok(ignored_event("edited comments have no effect")),
         _ => return Ok(unknown_action(p)),
     }
     Ok(WebhookEvent::Comment(CommentEvent {
@@ -157,7 +157,7 @@ fn parse_pull_request(p: WebhookPayload<'_>) -> WebhookEventResult {
 fn parse_review(p: WebhookPayload<'_>) -> WebhookEventResult {
     match p.text_or_empty("action") {
         "submitted" => {}
-        "edited" => return Ok(ignored_event("an edited review never acts")),
+        "edited" => return Ok(ignored_event("edited reviews have no effect")),
         _ => return Ok(unknown_action(p)),
     }
     let state = match p.text_or_empty("review.state").to_ascii_lowercase().as_str() {
@@ -186,7 +186,7 @@ fn parse_review(p: WebhookPayload<'_>) -> WebhookEventResult {
 fn parse_review_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
     match p.text_or_empty("action") {
         "created" => {}
-        "edited" => return Ok(ignored_event("an edited comment never acts")),
+        "edited" => return Ok(ignored_event("edited comments have no effect")),
         _ => return Ok(unknown_action(p)),
     }
     Ok(WebhookEvent::ReviewComment(ReviewCommentEvent {
@@ -368,7 +368,7 @@ mod tests {
         payload["action"] = "edited".into();
         assert_eq!(
             read("issue_comment", &payload),
-            WebhookEvent::Ignored { why: "an edited comment never acts".into() }
+            WebhookEvent::Ignored { why: "edited comments have no effect".into() }
         );
     }
 

@@ -230,7 +230,7 @@ async fn refused_commit_is_conflict_only_if_branch_moved() {
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert_eq!(
         fault.to_string(),
-        "moving countersign/issue-1 in o/r conflicts with what is there now: \
+        "moving countersign/issue-1 in o/r conflicts with the current state: \
          it is at ddddddd and no longer at aaaaaaa"
     );
     // The branch is at the expected head, so either GitHub's reads lag or a branch rule refused the commit.

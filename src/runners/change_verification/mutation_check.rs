@@ -61,7 +61,7 @@ impl MutationCheck {
         }
         let untried = self.not_tried + of(MutationOutcome::Unclear).count();
         if self.unsure {
-            let why = "No mutation check: the tests did not pass in it even with nothing reverted.";
+            let why = "No mutation check: the tests failed in it even before anything was reverted.";
             evidence.not_shown.push(why.to_owned());
         } else if untried > 0 {
             let were = if untried == 1 { "was" } else { "were" };

@@ -195,7 +195,10 @@ async fn full_disk_is_reported_and_writes_resume_with_space() {
     .await;
     let refused = large.unwrap_err();
     assert!(matches!(refused, StoreError::Full { .. }), "{refused}");
-    assert!(refused.to_string().contains("t.db") && refused.to_string().contains("make room"), "{refused}");
+    assert!(
+        refused.to_string().contains("t.db") && refused.to_string().contains("free some space"),
+        "{refused}"
+    );
     // Writes that reported success are stored; the failed one is not.
     let kept = small.is_ok();
     assert_eq!(bench.rows().await.contains(&"small".to_owned()), kept);
@@ -213,7 +216,7 @@ async fn read_only_database_is_reported() {
     query_only(true).await.unwrap();
     let refused = bench.db.write(put("a")).await.unwrap_err();
     assert!(matches!(refused, StoreError::ReadOnly { .. }), "{refused}");
-    assert!(refused.to_string().contains("t.db may not be written"), "{refused}");
+    assert!(refused.to_string().contains("t.db is not writable"), "{refused}");
     query_only(false).await.unwrap();
     bench.db.write(put("a")).await.unwrap();
     assert_eq!(bench.rows().await, ["a"]);

@@ -120,7 +120,7 @@ pub enum DeliveryDisposition {
 }
 
 /// Note on a delivery that was given up because the process crashed too often while the delivery was claimed.
-const CRASHED_NOTE: &str = "our own fault: each time it was taken the process ended before it was dealt with";
+const CRASHED_NOTE: &str = "our fault: the process ended each time before this delivery was handled";
 
 /// Number of deliveries in each state.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -175,7 +175,10 @@ pub(super) fn release_dead_claims(tx: &Transaction<'_>, now: Timestamp) -> Resul
         params![now.0, CRASHED_NOTE, limits::DELIVERY_CRASHES],
     )?;
     if given_up > 0 {
-        tracing::error!(given_up, "gave up deliveries: {CRASHED_NOTE}");
+        tracing::error!(
+            given_up,
+            "gave up on deliveries: the process ended each time before they were handled"
+        );
     }
     tx.execute(&format!("UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE {orphaned}"), [])
 }

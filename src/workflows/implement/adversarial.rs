@@ -83,7 +83,11 @@ impl AdversarialResults {
         };
         let left_out = self.left_out.len() + self.beyond;
         let parts = [
-            passes(self.joined.len(), "passes and joined the change", "pass and joined the change"),
+            passes(
+                self.joined.len(),
+                "passes and was added to the change",
+                "pass and were added to the change",
+            ),
             passes(self.failing.len(), "fails", "fail").map(|fail| {
                 let failing =
                     self.failing.iter().map(|(finding, test)| format!("{} ({finding})", shown(&test.path)));
@@ -105,7 +109,7 @@ impl AdversarialResults {
                 paths.join(", ")
             ));
         }
-        let unclear = "failed with an earlier version, but proves nothing about this one: it";
+        let unclear = "failed with an earlier version of the code, but proves nothing about this version: it";
         let unclear = self.unclear.iter().map(|(path, why)| format!("{} {unclear} {why}.", shown(path)));
         let left_out =
             self.left_out.iter().map(|(path, why)| format!("{} was left out: it {why}.", shown(path)));
@@ -188,7 +192,7 @@ fn refusal_reason(
     let mistakes = change::check(with, issue, &allowed, &text.files, tree);
     let hollow = || text.vacuous_reason(&test.path, &test.text, &test.name);
     let wrong = mistakes.into_iter().find(DocumentMistake::is_error).map(|mistake| mistake.message);
-    wrong.or_else(hollow).map(|why| format!("is refused: {}", sanitize_line(&why)))
+    wrong.or_else(hollow).map(|why| format!("was refused: {}", sanitize_line(&why)))
 }
 
 /// Runs the new and the failing adversarial tests with the current code.
@@ -325,9 +329,9 @@ mod tests {
         adversary.by = "o3".to_owned();
         assert_eq!(told(&adversary, before), [""; 0]);
         adversary.joined.push(("tests/a.rs".to_owned(), "REQ-1".to_owned()));
-        let joined = "**Adversarial tests:** 1 by `o3`; 1 passes and joined the change.";
+        let joined = "**Adversarial tests:** 1 by `o3`; 1 passes and was added to the change.";
         assert_eq!(told(&adversary, before)[0], joined);
-        let earlier = "1 by `o3`, for an earlier version of the code; 1 passes and joined the change.";
+        let earlier = "1 by `o3`, for an earlier version of the code; 1 passes and was added to the change.";
         assert_eq!(
             told(&adversary, now),
             [

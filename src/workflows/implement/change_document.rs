@@ -211,7 +211,8 @@ impl ChangeDocument {
         let tests = codebase::audit_tests(Language::from_path(path), text)?;
         // The file's own name for the test is not repeated: it is untrusted text.
         let hollow = tests.hollow.first().map(|(_, _, why)| format!("a test in it {why}"));
-        hollow.or_else(|| (!tests.contains_name(name)).then(|| "it has no test of its name".to_owned()))
+        hollow
+            .or_else(|| (!tests.contains_name(name)).then(|| "the file has no test of that name".to_owned()))
     }
 
     /// Stubs of the declarations in design and spec, as far as they compile before the code is written, next to the
@@ -374,7 +375,7 @@ impl ChangeDocument {
         let restored: Vec<String> = self.restored_paths(text).map(|path| shown(path)).collect();
         if !restored.is_empty() {
             let restored = restored.join(", ");
-            evidence.review.push(format!("Reverted, because an earlier change left it: {restored}."));
+            evidence.review.push(format!("Reverted files that only an earlier push changed: {restored}."));
         }
         evidence
     }

@@ -151,8 +151,8 @@ pub(super) fn settle_proof(
 ) -> Result<StepResult, StepError> {
     match (came, &s.unlocked) {
         (Ok(StepResult::Redraft), Some(TestUnlock { why, .. })) => Err(StepError::User(format!(
-            "No code passes the locked tests, and the drafter's new tests prove nothing: {}. {why}",
-            s.stage.first_error().unwrap_or("they cannot be used").trim_end_matches('.')
+            "No draft of the code passes the locked tests, and the drafter's new tests cannot replace them: {}. {why}",
+            s.stage.first_error().unwrap_or("they failed a check").trim_end_matches('.')
         ))),
         (came, _) => came,
     }

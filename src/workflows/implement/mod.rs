@@ -94,7 +94,7 @@ impl WorkflowStep for ImplementStep {
             Self::Lint => ("N4c", "Run the formatter and linter", StepKind::Work),
             Self::Green => ("N5", "Check that the tests pass", StepKind::Work),
             Self::Review => ("N5b", "Adversarial review", StepKind::Review),
-            Self::EndToEnd => ("N6", "Run end to end", StepKind::Work),
+            Self::EndToEnd => ("N6", "Run the end-to-end check", StepKind::Work),
             // A draft step: its tests must pass review and gate like the drafter's text.
             Self::Attack => ("N7.5", "Write adversarial tests", StepKind::Draft),
             Self::TryAttack => ("N7.5b", "Run adversarial tests", StepKind::Work),

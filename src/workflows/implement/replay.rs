@@ -47,20 +47,20 @@ impl BaseReplay {
         let (branch, commit) = (sanitize_line(&self.branch).replace('`', "'"), self.commit.short());
         match &self.came {
             ReplayOutcome::Passed(locked, kept) => format!(
-                "The change also passes on `{commit}`, which is newer on `{branch}` and changes none of its files: {} \
-                 of the change and {}.",
+                "The change also passes on `{commit}`, a newer commit of `{branch}` that changes none of its \
+                 files: {} of the change and {}.",
                 count(*locked, "test", "tests"),
                 count(*kept, "other", "others")
             ),
             ReplayOutcome::Untried(why) => {
                 let why = why.trim_end_matches('.');
                 format!(
-                    "`{branch}` moved on to `{commit}`, where the change is untested, because nothing can run there: \
-                     {why}."
+                    "The change is untested on `{commit}`, a newer commit of `{branch}`, because no tests can run \
+                     there: {why}."
                 )
             }
             ReplayOutcome::Failed(failing) => format!(
-                "The change fails tests on `{commit}`, which is newer on `{branch}` and changes none of its files: {}.",
+                "The change fails tests on `{commit}`, a newer commit of `{branch}` that changes none of its files: {}.",
                 failing.join("; ")
             ),
         }
@@ -127,7 +127,7 @@ pub(super) async fn replay_on_new_base(
         }
         return Err(StepError::User(format!(
             "The change was not pushed. Merge `{0}` into the issue's branch (“Update branch” on its pull request) and \
-             write `/restart implement`, or fix it on `{0}` and write `/retry`. {1}",
+             write `/restart implement`, or fix the failure on `{0}` and write `/retry`. {1}",
             replay.branch,
             replay.fact()
         )));

@@ -75,7 +75,7 @@ fn step_error(error: TestError) -> StepError {
     match error {
         TestError::Git(error) => git_error(error),
         TestError::Sandbox(SandboxError::Cancelled) => {
-            StepError::Later { why: "a run of tests was stopped".into(), after: limits::JOB_POLL_INTERVAL }
+            StepError::Later { why: "a test run was stopped".into(), after: limits::JOB_POLL_INTERVAL }
         }
         // A fault of this server, not of the commit.
         TestError::Sandbox(error @ (SandboxError::Failed { .. } | SandboxError::Io { .. })) => {

@@ -264,17 +264,19 @@ async fn record_decision(
 /// Logs an alert for the operator if a call, or requests on average, cost too much.
 async fn warn_of_cost(cx: &StepContext, run: RunId, call: u64) {
     if call > CALL_ALERT_MICROUSD {
-        tracing::warn!(%run, microusd = call, "cost alert: a call for a request cost more than $0.01; look at [route] model");
+        tracing::warn!(%run, microusd = call, "cost alert: a routing call cost more than $0.01; set a cheaper model under [route]");
     }
     let costs =
         async { cx.tools().store.repository_database(run.repo).await?.route_costs(MEAN_SAMPLE).await };
     match costs.await {
         Ok(costs) if mean(&costs) > MEAN_ALERT_MICROUSD => {
             let mean = mean(&costs);
-            tracing::warn!(%run, microusd = mean, "cost alert: requests cost more than $0.005 in the mean; look at [route] model");
+            tracing::warn!(%run, microusd = mean, "cost alert: routing costs more than $0.005 a request on average; set a cheaper model under [route]");
         }
         Ok(_) => {}
-        Err(error) => tracing::warn!(%run, %error, "could not read the mean cost of requests; no cost alert"),
+        Err(error) => {
+            tracing::warn!(%run, %error, "could not read the average cost of routing; skipping the cost alert")
+        }
     }
 }
 
@@ -374,7 +376,7 @@ async fn begin_workflow(
     if trigger.role < command.role {
         let body = messages::route_not_allowed_reply(&skill.name, command.usage, command.role);
         post_announcement(cx, "not-allowed", &body).await?;
-        return Ok(format!("{} takes {} access", workflow, command.role));
+        return Ok(format!("{} requires {} access", workflow, command.role));
     }
     let words = find_named_skill(request, &s.skills).map_or(request, |(_, words)| words);
     let request = RoutedRequest {
@@ -391,7 +393,7 @@ async fn begin_workflow(
     };
     let busy = async |other: ConflictingRun| {
         post_announcement(cx, "busy", &messages::route_busy_reply(&other.workflow, other.stands)).await?;
-        Ok(format!("nothing: {} was already started", other.workflow))
+        Ok(format!("started nothing: {} was already started", other.workflow))
     };
     if let Some(other) = cx.once("other-work", |_| find_conflicting_run(cx)).await? {
         return busy(other).await;

@@ -59,7 +59,7 @@ pub(super) async fn read_request(
     let (all, unusable) = load_skills(&files, &workflows);
     faults.extend(unusable);
     for fault in &faults {
-        tracing::warn!(run = %cx.run().id, path = fault.path, line = fault.line, why = fault.why, "could not use a brief skill; skipping it");
+        tracing::warn!(run = %cx.run().id, path = fault.path, line = fault.line, why = fault.why, "brief skill is invalid; skipping it");
     }
     let catalog = serde_json::to_vec(&all).map_err(anyhow::Error::new)?;
     (s.catalog, s.faults) = (Some(cx.put(&catalog).await?), limit_faults(faults));
@@ -101,7 +101,7 @@ fn limit_faults(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
     let more = faults.len().saturating_sub(MOST_FAULTS);
     if more > 0 {
         faults.truncate(MOST_FAULTS);
-        let why = format!("{} more cannot be used either", count(more, "file", "files"));
+        let why = format!("{} invalid, too", count(more, "more file is", "more files are"));
         faults.push(SkillFault { path: FOLDER.to_owned(), line: None, why });
     }
     faults
@@ -120,7 +120,7 @@ async fn read_skill_files(
     let (mut read, mut faults) = (Vec::new(), Vec::new());
     for entry in ours.iter().copied().take(MOST_SKILLS) {
         let why = match () {
-            () if !entry.mode.is_file() => "it is a link; put the file itself there".to_owned(),
+            () if !entry.mode.is_file() => "it is a link; replace it with the file itself".to_owned(),
             () if entry.size > FILE_BYTES as u64 => {
                 format!("it is longer than {} KB; shorten it", FILE_BYTES >> 10)
             }
@@ -132,7 +132,7 @@ async fn read_skill_files(
         faults.push(SkillFault { path: entry.path.clone(), line: None, why });
     }
     if let Some(more) = ours.len().checked_sub(MOST_SKILLS).filter(|more| *more > 0) {
-        let why = format!("{more} files above {MOST_SKILLS} are not read; remove some");
+        let why = format!("only the first {MOST_SKILLS} files are read; remove {more}");
         faults.insert(0, SkillFault { path: FOLDER.to_owned(), line: None, why });
     }
     Ok((snapshot.read_texts(&read).await.map_err(git_error)?, faults))

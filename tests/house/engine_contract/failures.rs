@@ -44,16 +44,16 @@ fn unusable_database_is_refused_with_the_fix() {
     nodes.sql("UPDATE meta SET value = '1' WHERE key = 'schema' RETURNING 1::bigint");
     let (others, name) = nodes.address.rsplit_once('/').unwrap();
     let of = |who: &str| nodes.address.replace("countersign@", &format!("{who}@"));
-    assert!(refused(&of("nobody_here"), "put a role and a password").contains("nobody_here"));
+    assert!(refused(&of("nobody_here"), "put a role and password").contains("nobody_here"));
     let absent = format!("{others}/no_such_database");
     assert!(refused(&absent, "create that database").contains("no_such_database"));
-    refused("postgres://127.0.0.1:1/x", "see to the server");
+    refused("postgres://127.0.0.1:1/x", "check the server");
     refused("mysql://x", "its address");
 
     sql(&nodes.address, &format!("CREATE ROLE {GUARDED} LOGIN PASSWORD 'right'"));
     sql(&nodes.address, &format!("CREATE DATABASE {name}_bare"));
     let bare = |password: &str| format!("{}_bare", of(&format!("{GUARDED}:{password}")));
-    let message = refused(&bare("wrong"), "put a role and a password");
+    let message = refused(&bare("wrong"), "put a role and password");
     assert!(message.contains("password authentication failed") && !message.contains("wrong"), "{message}");
     refused(&bare("right"), "GRANT CREATE ON DATABASE");
     sql(&nodes.address, &format!("GRANT CREATE ON DATABASE {name}_bare TO {GUARDED}"));

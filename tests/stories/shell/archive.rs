@@ -165,7 +165,7 @@ async fn interrupted_archive_is_completed_by_the_next_archive_command() {
     let (code, printed) = archive(&w, &to).await;
     assert_eq!(code, Some(1), "{printed}");
     assert!(
-        printed.contains("maya/tally: not archived: ") && printed.contains("may not be written"),
+        printed.contains("maya/tally: not archived: ") && printed.contains("is not writable"),
         "{printed}"
     );
     assert_eq!(files(&to).len(), 1, "the written file is complete");

@@ -149,7 +149,7 @@ fn frozen_server_cannot_write_to_runs_taken_over() {
     let second = serve(&config);
     let page = site.browser().wait_for(&issue, "/approve lld ");
     first.signal(Signal::CONT);
-    first.wait_for_line("its late result was dropped");
+    first.wait_for_line("lease expired during a step; dropped the result");
     approve(&mut site, &issue, &page);
     stop([first, second]);
 }
@@ -213,7 +213,7 @@ fn doctor_checks_the_postgres_database() {
     let (of, others) =
         (|who: &str| address.replace("countersign@", who), address.rsplit_once('/').unwrap().0);
     postgres::sql(&address, "CREATE ROLE reads LOGIN; CREATE ROLE waits LOGIN SUPERUSER CONNECTION LIMIT 5");
-    assert_rows(&of("reads@"), &["BAD   database", "let it own the database"]);
+    assert_rows(&of("reads@"), &["BAD   database", "make the role the owner of the database"]);
     assert_rows(&of("waits@"), &["ok    database", "note  database       it takes 5 connections more"]);
     postgres::sql(&address, "UPDATE countersign.meta SET value = '99' WHERE key = 'schema'");
     assert_rows(&address, &["BAD   database", "of a newer countersign, schema 99; run that version"]);
@@ -222,7 +222,7 @@ fn doctor_checks_the_postgres_database() {
         &format!("{others}/ascii"),
         &["BAD   database", "encoding is SQL_ASCII; make one with createdb"],
     );
-    assert_rows("postgres://127.0.0.1:1/x", &["BAD   database", "see to the server"]);
+    assert_rows("postgres://127.0.0.1:1/x", &["BAD   database", "check the server"]);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn postgres_with_an_untrusted_certificate_is_refused() {
         let output = finish(&mut serve);
         let printed = text(&output.stderr);
         assert!(output.status.code() == Some(1) && printed.contains(why), "{printed}");
-        assert!(printed.contains("put the authority of its certificate among those"), "{printed}");
+        assert!(printed.contains("make this system trust the authority of its certificate"), "{printed}");
     };
     fs::write(&file, &secured).unwrap();
     refused(trusting(), "not valid for");

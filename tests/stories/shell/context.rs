@@ -76,7 +76,10 @@ fn missing_input_is_reported_with_the_fix() {
             vec!["--repo".to_owned(), at(&full), "--issue=/nowhere/i.md".to_owned()],
             "/nowhere/i.md cannot be read",
         ),
-        (vec!["--repo".to_owned(), at(&full), "--files=src/purs.rs".to_owned()], "there is src/purse.rs"),
+        (
+            vec!["--repo".to_owned(), at(&full), "--files=src/purs.rs".to_owned()],
+            "similar paths: src/purse.rs",
+        ),
     ] {
         let arguments: Vec<&str> =
             std::iter::once("context").chain(arguments.iter().map(String::as_str)).collect();

@@ -79,12 +79,12 @@ fn run_at_a_gate_continues_after_the_move_to_postgres() {
     assert!(printed.contains("set [data] dir to another directory"), "{printed}");
     // The old files refuse to be used by mistake, even if no setting names Postgres.
     let (code, printed) = move_data();
-    assert!(code == Some(1) && printed.contains("was moved into a Postgres"), "{printed}");
+    assert!(code == Some(1) && printed.contains("were moved into Postgres"), "{printed}");
 
     site.edit("dir = \"data\"", "dir = \"node\"");
     let serving = site.serve();
     let (code, printed) = move_data();
-    assert!(code == Some(1) && printed.contains("was moved into a Postgres"), "{printed}");
+    assert!(code == Some(1) && printed.contains("were moved into Postgres"), "{printed}");
     let line = page.body.split("/approve lld ").nth(1).unwrap();
     let hash: String = line.chars().take_while(char::is_ascii_hexdigit).collect();
     site.browser().submit(&page, "/comment", &[("body", &format!("/approve lld {hash}"))]);

@@ -124,10 +124,7 @@ fn relayed_deliveries_need_their_signature() {
     let (code, printed) = site.doctor();
     assert_eq!(code, Some(0), "{printed}");
     assert!(
-        printed.contains(&format!(
-            "{0} is a relay's channel; serve takes from it with --relay {0}",
-            relay.channel
-        )),
+        printed.contains(&format!("{0} is a relay's channel; start serve with --relay {0}", relay.channel)),
         "{printed}"
     );
     for (last, printed) in [

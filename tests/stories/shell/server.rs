@@ -251,10 +251,10 @@ fn setup_serve_and_approval_work_over_http() {
     assert!(printed.contains("stopped"), "{printed}");
     let (code, unheard) = site.healthy();
     assert!(code == Some(1) && unheard.contains("look into the server's log"), "{unheard}");
-    for moment in ["step done", "model answered", "a gate waits for a person", "run done"] {
+    for moment in ["step done", "model answered", "gate opened; waiting for a person", "run done"] {
         assert!(printed.contains(moment), "{moment} is not in the log:\n{printed}");
     }
-    assert!(!printed.contains("nothing to do"), "{printed}");
+    assert!(!printed.contains("delivery needs no action"), "{printed}");
 }
 
 #[test]

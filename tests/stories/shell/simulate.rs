@@ -80,26 +80,26 @@ async fn simulated_start_is_reported_and_starts_nothing() {
     );
     assert!(printed.contains("the drafter would see about "), "{printed}");
     assert!(printed.contains("with the longest response it costs an estimated $"), "{printed}");
-    assert!(printed.contains("of $0.01, too little is left, so the run would pause"), "{printed}");
-    assert!(printed.contains("👀 would be shown"), "{printed}");
+    assert!(printed.contains("of $0.01, the rest is too little, so the run would pause"), "{printed}");
+    assert!(printed.contains("would react with 👀"), "{printed}");
     assert!(w.run().await.is_none());
     w.settle().await;
 
     let printed = simulate(&w, label("countersign:lld"), "stranger").await;
     assert!(printed.contains("refused: `countersign:lld` needs triage"), "{printed}");
-    assert!(printed.contains("👎 would be shown") && !printed.contains("answered"), "{printed}");
+    assert!(printed.contains("would react with 👎") && !printed.contains("answered"), "{printed}");
     assert!(simulate(&w, label("bug"), "tess").await.ends_with("not a label of ours"));
     let printed = simulate(&w, comment("What do you think?"), "tess").await;
-    assert!(printed.ends_with("no command in it"), "{printed}");
+    assert!(printed.ends_with("no command in the comment"), "{printed}");
     let printed = simulate(&w, label("countersign:lld"), "countersign[bot]").await;
-    assert!(printed.ends_with("a bot's label never acts"), "{printed}");
+    assert!(printed.ends_with("bots' labels are ignored"), "{printed}");
     let printed = simulate(&w, comment("/lld"), "countersign[bot]").await;
-    assert!(printed.ends_with("a bot's comment never acts"), "{printed}");
+    assert!(printed.ends_with("bots' comments are ignored"), "{printed}");
     let (by, why) = ("ops".to_owned(), String::new());
     let pause = ActivePause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
     w.app.store.set_pause(pause).await.unwrap();
     let printed = simulate(&w, label("countersign:lld"), "tess").await;
-    assert!(printed.contains("started lld as") && printed.contains("is paused since"), "{printed}");
+    assert!(printed.contains("started lld as") && printed.contains("has been paused since"), "{printed}");
 }
 
 #[tokio::test]
@@ -109,16 +109,16 @@ async fn simulated_answer_is_reported_and_not_recorded() {
     w.wait(60).await;
     let line = w.approve_line();
     let printed = simulate(&w, comment(&line), "sam").await;
-    assert!(printed.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{printed}");
+    assert!(printed.contains(&format!("passed `/approve` to {}", w.run().await.unwrap().id)), "{printed}");
     let printed = simulate(&w, comment("/approve lld 0123456789ab"), "sam").await;
-    assert!(printed.contains("it would be answered: ") && printed.contains(&line), "{printed}");
+    assert!(printed.contains("would reply: ") && printed.contains(&line), "{printed}");
     let printed = simulate(&w, comment(&line), "tess").await;
-    assert!(printed.contains("refused: ") && printed.contains("👎 would be shown"), "{printed}");
+    assert!(printed.contains("refused: ") && printed.contains("would react with 👎"), "{printed}");
     let printed = simulate(&w, comment("/lld"), "tess").await;
-    assert!(printed.contains("it would be answered: "), "{printed}");
+    assert!(printed.contains("would reply: "), "{printed}");
     assert!(!printed.contains("drafter"), "no run would begin: {printed}");
     let printed = simulate(&w, comment("/retry"), "tess").await;
-    assert!(printed.contains("it would be answered: "), "{printed}");
+    assert!(printed.contains("would reply: "), "{printed}");
     w.settle().await;
     w.stands(RunViewStatus::Asking).await;
 }
@@ -136,12 +136,12 @@ async fn simulation_works_on_postgres() {
     };
     let (before, line) = (rows(), w.approve_line());
     let printed = simulate(&w, comment(&line), "sam").await;
-    assert!(printed.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{printed}");
+    assert!(printed.contains(&format!("passed `/approve` to {}", w.run().await.unwrap().id)), "{printed}");
     let (by, why) = ("ops".to_owned(), String::new());
     let pause = ActivePause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
     w.app.store.set_pause(pause).await.unwrap();
     let printed = simulate(&w, label("countersign:issue"), "tess").await;
-    assert!(printed.contains("started issue as") && printed.contains("is paused since"), "{printed}");
+    assert!(printed.contains("started issue as") && printed.contains("has been paused since"), "{printed}");
     assert_eq!(rows(), before);
     w.stands(RunViewStatus::Asking).await;
 }

@@ -96,7 +96,7 @@ async fn older_data_is_copied_and_then_upgraded() {
     let before = fs::read(&main).unwrap();
     let printed = assert_refused(LIMIT_FILE_SIZE, &config);
     assert!(printed.contains("main.db was written by an older countersign and is not upgraded"), "{printed}");
-    assert!(printed.contains("nothing was changed: make room there"), "{printed}");
+    assert!(printed.contains("nothing was changed: free some space there"), "{printed}");
     assert!(fs::read(&main).unwrap() == before, "the file is as it was");
     assert_eq!((version(&main), copies(&data)), (6, Vec::<PathBuf>::new()));
 
