@@ -1,4 +1,4 @@
-//! The only module that reads the time and sleeps. Backoff, pacing and rate limits use [`Clock`], so that tests can
+//! The only module that reads the time and sleeps, except `proc`, whose processes run in real time. Backoff, pacing and rate limits use [`Clock`], so that tests can
 //! advance the time instead of sleeping.
 
 use std::{

@@ -15,8 +15,8 @@
 //!    reviews it. Rounds repeat until the draft is approved or a person must decide.
 //! 5. At a gate, [`messages`] renders the comment, and [`github`] posts it in such a way that a retry creates no second
 //!    comment. The waiting run is a row in the database and uses no memory.
-//! 6. `/approve` arrives like any webhook (step 1). The engine matches it to the gate by the hash of the approved
-//!    artifact, and the step checks the issue and repository again. Publishing requires a
+//! 6. `/approve` arrives like any webhook (step 1). The engine matches it to the gate by stage and by the hash
+//!    of the gate's subject, and the step checks the issue and repository again. Publishing requires a
 //!    [`Countersignature`](engine::Countersignature), which is built from stored rows only.
 //!
 //! Modules form layers: each may use the layers below it, but neither its own layer nor those above. A test checks

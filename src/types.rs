@@ -97,16 +97,12 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-/// Idempotency key of a request to the engine: a delivery's id and the index of the command within the delivery.
+/// Idempotency key of a request to the engine: what caused it, such as a comment, and the index of the request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cause(pub String);
 
 impl Cause {
-    pub fn of_delivery(delivery: &DeliveryId, index: usize) -> Self {
-        Self(format!("{delivery}.{index}"))
-    }
-
     /// Returns the cause of the follow-up run. The run with the cause `self` starts the follow-up run when it ends.
     pub fn follow_up(&self) -> Self {
         Self(format!("{self}{}", Self::FOLLOW_UP_SUFFIX))

@@ -547,7 +547,7 @@ impl Intake {
                 (fields.stage, text) = (Some(stage), rest);
             }
             if command.spec.takes_text() && text.is_empty() {
-                return Ok(CommandReply::Comment(messages::missing_text_reply(verb.as_str())));
+                return Ok(CommandReply::Comment(messages::missing_text_reply(command.spec.usage)));
             }
             (fields, text)
         };
@@ -574,7 +574,7 @@ impl Intake {
         let open = said.live.iter().any(|run| run.gate.is_some());
         let (least, body) = match mistake {
             CommandMistake::NeedsText { spec, .. } if open => {
-                (spec.role, messages::missing_text_reply(spec.name))
+                (spec.role, messages::missing_text_reply(spec.usage))
             }
             CommandMistake::Unknown { word, did_you_mean, addressed, .. } if *addressed || open => {
                 (Role::Triage, messages::unknown_command_reply(word, *did_you_mean))

@@ -90,7 +90,7 @@ impl Intake {
             return Ok(DeliveryNote::Nothing("an empty review".into()));
         }
         let reply = if verb == Verb::Revise && text.is_empty() {
-            CommandReply::Comment(messages::missing_text_reply(verb.as_str()))
+            CommandReply::Comment(messages::missing_text_reply("/revise TEXT"))
         } else if let Some(run) = pushes {
             let remark = RunRemark {
                 cause: cause::nth(&cause, 0),

@@ -302,19 +302,8 @@ pub fn nothing_to_retry_reply() -> OutboundBody {
 }
 
 /// Returns the reply to a command that lacks its required text.
-pub fn missing_text_reply(command: &str) -> OutboundBody {
-    let what = match command {
-        "revise" => "text that says what to change",
-        "override" | "dismiss" => "a reason",
-        _ => "text",
-    };
-    let placeholder = match command {
-        "override" => "REASON",
-        "dismiss" => "F3 REASON",
-        _ => "TEXT",
-    };
-    let usage = inline_code(&format!("/{command} {placeholder}"), 40);
-    frame_reply(&format!("Nothing was done: the command needs {what}. Usage: {usage}."))
+pub fn missing_text_reply(usage: &str) -> OutboundBody {
+    frame_reply(&format!("Nothing was done: the command is incomplete. Usage: {}.", inline_code(usage, 60)))
 }
 
 /// A row of the table that `/status` shows.
@@ -430,7 +419,7 @@ mod tests {
             unknown_command_reply("aprove", Some("approve")),
             unknown_command_reply(HOSTILE, None),
             already_running_reply(RUN, "lld", None),
-            missing_text_reply("revise"),
+            missing_text_reply("/revise TEXT"),
             not_plain_text_reply("", std::slice::from_ref(&line)),
             email_command_reply("approve", Some("https://x/1")),
             email_command_reply("override", None),

@@ -4,7 +4,8 @@
 //! workflow's steps call. A workflow keeps its own steps and edges, so that all its transitions are in one table.
 //!
 //! Every result of a model call is a value here: a good, an unusable and a missing response each lead to an edge. Only
-//! waits (`StepError::Later`) and bugs of the bot itself (`StepError::Bug`) end an attempt.
+//! waits (`StepError::Later`), faults that a person must fix (`StepError::User`) and bugs of the bot itself
+//! (`StepError::Bug`) end an attempt.
 
 mod adversarial;
 mod announcements;

@@ -3,7 +3,7 @@
 //! A data directory contains `main.db` (inbox, installations, repositories, wake hints). It also contains one folder
 //! per repository, which holds `repos/<id>/checkpoints.db` (runs with their journals, documents and ledgers) and the
 //! mirror. Only one process at a time owns the directory. Every function is one transaction on one file; `wake_hints`
-//! documents the guarantees across files. This module makes no decisions: it knows no workflows, no GitHub and no
+//! documents the guarantees across files. On Postgres, one database holds the same tables. This module makes no decisions: it knows no workflows, no GitHub and no
 //! permission rules.
 
 mod agenda;
