@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn call_start_adds_durations_of_earlier_requests() {
+    fn request_start_is_derived_from_durations_of_earlier_requests() {
         // In the ledger, earlier requests get the time at which the call ended (9999).
         let calls = [
             call("draft/1", 1000, 500),
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn run_until_gives_up_after_its_grace_period() {
+    async fn run_until_returns_none_when_the_grace_period_ends() {
         let ended = CancellationToken::new();
         ended.cancel();
         assert_eq!(run_until(&ended, Duration::ZERO, std::future::pending::<()>()).await, None);

@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn from_branch_accepts_only_our_branches() {
+    fn issue_number_is_read_only_from_branches_of_the_bot() {
         assert_eq!(IssueNo(42).branch(1), "countersign/issue-42");
         for nth in [1, 3] {
             assert_eq!(IssueNo::from_branch(&IssueNo(42).branch(nth)), Some(IssueNo(42)));
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn digest_parts_depends_on_boundaries() {
+    fn digest_of_parts_depends_on_part_boundaries() {
         assert_ne!(Hash::digest_parts([&b"ab"[..], b"c"]), Hash::digest_parts([&b"a"[..], b"bc"]));
     }
 }

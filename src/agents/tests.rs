@@ -161,7 +161,7 @@ async fn role_is_offered_only_its_own_tools() {
 }
 
 #[tokio::test]
-async fn tools_refuse_paths_outside_the_repository_links_and_secret_files() {
+async fn tools_refuse_outside_paths_symlinks_and_secret_files() {
     let root = tempfile::tempdir().unwrap();
     let mut exec = executor(root.path()).await;
     let reviewer = find_role("reviewer").unwrap();
@@ -258,7 +258,7 @@ async fn reviewer_can_diff_the_change_under_review() {
 }
 
 #[tokio::test]
-async fn files_written_by_a_role_stay_in_its_workspace_and_its_tools_see_them() {
+async fn role_writes_stay_in_its_workspace_and_are_visible_to_its_tools() {
     let root = tempfile::tempdir().unwrap();
     let mut exec = executor(root.path()).await;
     let implementer = find_role("implementer").unwrap();
@@ -320,7 +320,7 @@ async fn file_content_cannot_fake_a_tool_result() {
 }
 
 #[tokio::test]
-async fn toolchain_command_runs_once_and_only_for_roles_that_may_run_it() {
+async fn toolchain_command_runs_once_and_only_for_permitted_roles() {
     let root = tempfile::tempdir().unwrap();
     let exec = executor(root.path()).await;
     let requests = [
@@ -346,7 +346,7 @@ async fn toolchain_command_runs_once_and_only_for_roles_that_may_run_it() {
 }
 
 #[tokio::test]
-async fn only_eight_of_two_hundred_calls_are_run() {
+async fn tool_calls_after_the_eighth_in_a_response_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let exec = executor(root.path()).await;
     let call = ToolRequest { name: "read".into(), arguments: json!({ "path": "src/a.ts" }) };
@@ -401,7 +401,7 @@ fn tool_calls_are_parsed_only_from_a_well_formed_json_object() {
 }
 
 #[test]
-fn toolchain_profile_is_detected_from_manifests_in_the_root() {
+fn toolchain_profile_is_detected_from_manifests_in_the_repository_root() {
     let of = |paths: &[&'static str]| ToolchainProfile::detect(paths.iter().copied());
     assert_eq!(of(&["Cargo.toml", "package.json"]), ToolchainProfile::Rust);
     assert_eq!(of(&["package.json", "pyproject.toml"]), ToolchainProfile::Typescript);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_control_and_invisible_characters() {
+    fn diff_output_escapes_control_and_invisible_characters() {
         assert_eq!(escape_control_characters("+a\u{1b}[2J\tb\r\n"), "+a\\u{1b}[2J\tb\\r\n");
         assert_eq!(escape_control_characters("if a\u{202e}b\u{200b}"), "if a\\u{202e}b\\u{200b}");
     }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_paths_have_the_right_reason() {
+    fn each_excluded_path_has_the_expected_reason() {
         let judge = |path: &str| filter().classify_file(path, EntryMode::File, 10).err();
         for (why, paths) in [
             (

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn path_mention_requires_an_unambiguous_suffix() {
+    fn path_is_mentioned_only_by_an_unambiguous_suffix_of_it() {
         let names = |text: &str, path: &str| mentions_path(text, path, |name| name != "lib.rs");
         assert!(names("In src/lib.rs, please", "src/lib.rs") && names("see `a/lib.rs`.", "src/a/lib.rs"));
         assert!(names("in report.rs", "src/report.rs") && !names("in lib.rs", "src/a/lib.rs"));

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn index_reads_only_changed_files_and_cache_gives_same_result() {
+    async fn cached_index_reads_only_changed_files_and_equals_an_uncached_one() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn file_not_parsed_in_time_gets_a_word_digest_and_is_parsed_next_time() {
+    async fn file_gets_a_word_digest_when_parsing_times_out_and_is_parsed_later() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
@@ -543,7 +543,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     #[ignore = "takes long"]
-    async fn index_over_the_file_limit_keeps_code_nearest_the_root() {
+    async fn index_over_the_file_limit_keeps_the_code_files_nearest_the_root() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let long = "long".repeat(60);

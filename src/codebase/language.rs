@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn header_is_c_unless_it_has_cpp_syntax() {
+    fn header_file_is_c_unless_it_has_cpp_syntax() {
         let c = "/* class of things:\n namespace of them */\n#ifdef __cplusplus\nextern \"C\" {\nclass Foo;\n#endif\n\
                  #include <stdio.h>\nint new(struct class *template);\n#ifdef __cplusplus\n}\n#endif\n";
         assert_eq!(Language::from_path_and_text("a.h", c), Language::C);

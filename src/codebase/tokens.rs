@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn estimate_grows_with_length() {
+    fn token_estimate_grows_with_text_length() {
         for text in ["a", "Z", "7", " ", "\n", "-", "é", "語", "🦀"] {
             let many = text.repeat(10_000);
             assert!(estimate_tokens(&many) >= 10_000 / 32, "{text:?}: {}", estimate_tokens(&many));

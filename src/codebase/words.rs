@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_split_into_words() {
+    fn identifiers_are_split_into_words() {
         let words = |text: &str| word_set(text).into_iter().collect::<Vec<_>>().join(" ");
         assert_eq!(words("HTTPServer"), "http httpserver server");
         assert_eq!(words("find_caseInsensitivePath"), "case find findcaseinsensitivepath insensitive path");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_counted_across_spellings() {
+    fn words_are_counted_across_identifier_styles() {
         let words: BTreeMap<_, _> =
             count_words(&count_names("retry_limit RetryLimit retries; Retry\u{0}LIMIT"))
                 .into_iter()

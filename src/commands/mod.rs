@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn lone_command_inside_markdown_is_reported_as_not_plain_text() {
+    fn comment_with_only_a_formatted_command_is_reported_as_not_plain_text() {
         for text in [
             "`/approve lld 3f9c2ab1d4e7`",
             "**/approve lld 3f9c2ab1d4e7**",
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_command_is_reported_if_misspelled_or_after_the_app_name() {
+    fn unknown_command_is_reported_if_misspelled_or_preceded_by_the_app_name() {
         assert_eq!(
             read("/aprove\n\n/revize x\n\n/lgtm\n\n/hold\n\n/retest"),
             ["?aprove>approve", "?revize>revise"]
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn mention_is_request_unless_comment_has_command() {
+    fn mention_is_a_request_unless_the_comment_contains_a_command() {
         let start = |name, usage| CommandSpec {
             name,
             usage,

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comment_is_cut_where_it_quotes_a_sentence_of_the_bot() {
+    fn comment_is_cut_at_its_first_quote_of_a_bot_comment() {
         let ours = "### ✅ APPROVED: the design waits for a person\n\nTo accept it, someone with write access \
                     writes\n\n```\n/approve lld 3f9c2ab1d4e7\n```\n\n<details><summary>Document</summary>\n\nThe table has \
                     three columns of numbers.\n\n</details>";

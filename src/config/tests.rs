@@ -114,7 +114,7 @@ fn invalid_settings_are_refused_with_line_and_fix() {
 }
 
 #[test]
-fn loopback_may_be_plain_http() {
+fn loopback_urls_may_use_plain_http() {
     let toml = format!(
         "{GOOD}[github]\napi_url = \"http://127.0.0.1:99/api/v3\"\n[providers.claude]\nbase_url = \"http://localhost:1\"\n"
     );
@@ -137,7 +137,7 @@ fn github_urls_are_derived_from_the_web_url() {
 }
 
 #[test]
-fn data_keys_and_settings_files_are_listed_as_denied_to_programs() {
+fn sandbox_deny_list_includes_data_directory_keys_and_settings_files() {
     let directory = SettingsDirectory::new(GOOD, &format!("{ENV}GEMINI_API_KEY_FILE=keys/gemini\n"));
     std::fs::create_dir(directory.0.path().join("keys")).unwrap();
     std::fs::write(directory.0.path().join("keys/gemini"), "AIzaSecret").unwrap();
@@ -155,7 +155,7 @@ fn data_keys_and_settings_files_are_listed_as_denied_to_programs() {
 }
 
 #[test]
-fn missing_file_error_points_to_setup() {
+fn error_for_a_missing_settings_file_names_the_setup_command() {
     let error = Settings::load_in(Path::new("/nowhere/countersign.toml"), TABLES, |_| false).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/countersign.toml: "), "{error}");
     assert!(error.message.contains("countersign setup"));
@@ -466,7 +466,7 @@ fn unpriced_model_causes_a_warning_if_any_budget_cap_is_set() {
 }
 
 #[test]
-fn cassettes_setting_needs_a_directory_and_mode_record_or_replay() {
+fn cassettes_setting_requires_a_directory_and_a_mode() {
     let with = |value: &str| format!("{GOOD}[models]\ncassettes = {value}\n");
     let directory = SettingsDirectory::new(&with("{ dir = \"kept\", mode = \"replay\" }"), ENV);
     let expected = CassetteSettings { dir: directory.0.path().join("kept"), mode: CassetteMode::Replay };
@@ -476,7 +476,7 @@ fn cassettes_setting_needs_a_directory_and_mode_record_or_replay() {
 }
 
 #[test]
-fn worker_pools_keep_unset_defaults_and_most_urgent_rule_wins() {
+fn worker_pools_keep_defaults_of_unset_fields_and_most_urgent_rule_wins() {
     let directory = SettingsDirectory::new(
         &format!(
             "{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n\

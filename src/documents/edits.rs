@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_complete_answer_is_parsed_as_edits() {
+    fn only_a_complete_response_is_parsed_as_edits() {
         let good = r#"{"edits":[{"search":"a","replace":""}],"replies":[]}"#;
         assert_eq!(parse(good).unwrap().edits, [make_edit("a", "")]);
         assert_eq!(parse(r#"{"edits": [], "replies": []}"#), Err(RevisionError::NoEdits(Vec::new())));

@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn line_remark_gets_the_drafters_reply_as_status_if_no_review_ruled() {
+    fn line_remark_has_the_drafters_reply_as_status_until_a_review_rules_on_it() {
         let mut ledger = FindingLedger::default();
         let remark = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
         let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.add_remark(remark(text)));
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_finding_keeps_its_id_if_its_id_or_title_matches() {
+    fn finding_keeps_its_id_when_repeated_with_the_same_id_or_title() {
         let mut ledger = FindingLedger::default();
         let seen = ledger.record_review(
             1,
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn dismissed_finding_stays_closed_and_required_one_stays_open() {
+    fn dismissed_finding_stays_closed_and_must_fix_finding_stays_open() {
         let mut ledger = FindingLedger::default();
         let one = review(
             Verdict::Revise,
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn stall_detection_compares_sets_of_findings() {
+    fn stall_is_detected_when_reviews_repeat_the_same_set_of_findings() {
         let mut ledger = FindingLedger::default();
         let same = |extra: &str| {
             review(Verdict::Revise, vec![raw_finding("a", High, None), raw_finding(extra, High, None)], &[])
@@ -676,14 +676,14 @@ mod tests {
     }
 
     #[test]
-    fn finding_demoted_because_its_place_does_not_exist_says_so() {
+    fn demoted_finding_states_that_its_place_does_not_exist() {
         let mut ledger = FindingLedger::default();
         ledger.record_review(1, &review(Verdict::Revise, vec![raw_finding("a", High, None)], &[]), &[0], &[]);
         assert!(ledger.get("F1").unwrap().why.contains("does not exist"));
     }
 
     #[test]
-    fn late_finding_is_a_suggestion_unless_security_or_data_loss() {
+    fn late_finding_is_a_suggestion_unless_about_security_or_data_loss() {
         let mut ledger = FindingLedger::default();
         ledger.record_review(
             1,

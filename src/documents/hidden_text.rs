@@ -977,7 +977,7 @@ mod tests {
     }
 
     #[test]
-    fn our_markdown_files_hide_nothing_but_comments_and_descriptions() {
+    fn markdown_files_of_this_project_hide_only_comments_and_descriptions() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let (mut folders, mut pages) = (vec![root.join("docs"), root.join("fixtures")], 0);
         let mut files: Vec<_> = ["CHANGELOG.md", "CONTRIBUTING.md"].map(|file| root.join(file)).into();
@@ -1087,7 +1087,7 @@ mod tests {
     }
 
     #[test]
-    fn filtering_repeated_markup_keeps_the_text_and_stays_small() {
+    fn repeated_markup_is_filtered_without_losing_or_inflating_the_text() {
         let marks = [
             "<", "<!--", "<sub>", "<a b=", "$", "> ", "- ", "`", "[", "![", "|", "*a ", "&", "[a]: b\n", "\\",
         ];

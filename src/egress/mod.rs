@@ -192,7 +192,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn metadata_addresses_are_blocked_and_internal_ones_need_an_allow_entry() {
+    fn metadata_addresses_are_blocked_and_internal_addresses_need_an_allow_entry() {
         let all = ["0.0.0.0/0", "::/0"];
         for never in [
             "169.254.169.254",

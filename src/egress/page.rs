@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn allowable_host_is_returned_only_for_public_hosts() {
+    fn host_can_be_allowed_only_if_it_is_public() {
         for (address, host) in [
             ("https://Weeks.example/a", Some("weeks.example")),
             ("http://weeks.example/a", Some("weeks.example:80")),

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_of_each_file_must_approve_and_requester_cannot() {
+    fn owner_of_each_file_must_approve_and_the_requester_does_not_count() {
         let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let mut ledger =
             RunLedger { verdicts: vec![verdict(document, Verdict::Approved)], ..RunLedger::default() };
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_verdict_on_the_document_counts() {
+    fn only_the_newest_verdict_on_a_document_counts() {
         let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let verdicts = vec![verdict(document, Verdict::Approved), verdict(document, Verdict::Revise)];
         let mut ledger = RunLedger { verdicts, ..RunLedger::default() };
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn reviewer_of_same_or_unknown_family_is_refused() {
+    fn review_by_the_drafters_or_an_unknown_model_family_is_refused() {
         let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let family = |name: &str| Some(Family(name.into()));
         for (reviewer, drafter, served, good) in [

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_graph_is_refused_with_its_step() {
+    fn error_for_a_malformed_graph_names_the_step() {
         assert_eq!(
             check_result(&[
                 (Load, &[Draft]),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn graph_with_a_path_around_review_or_gate_is_refused() {
+    fn graph_with_a_path_that_skips_review_or_gate_is_refused() {
         let around: [(&'static StepGraph<GraphTestStep>, &str); 4] = [
             (&[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])], "N1.5 -> N3 -> N5"),
             (&[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])], "N1.5 -> N4 -> N5"),

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rejects_unsafe_paths_and_links_that_leave_the_root() {
+    fn checkout_rejects_unsafe_paths_and_symlinks_that_leave_the_root() {
         for bad in ["../a", "a/../b", "/a", "a//b", ".git/config", "a/.GIT/hooks/x", "", "latin-\u{fffd}"] {
             assert!(!is_safe_path(bad), "{bad}");
         }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn checkout_writes_symlinks_last_and_nothing_through_a_symlink() {
+    fn checkout_writes_symlinks_last_and_never_writes_through_a_symlink() {
         let modes =
             [("q", "120000"), ("q.x", "100644"), ("q/a", "100644"), ("q/b/c", "120000"), ("sub", "160000")];
         let oid = "1".repeat(40);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn token_is_not_in_arguments_or_errors() {
+    async fn token_never_appears_in_git_arguments_or_errors() {
         let token = SecretString::from("ghs_verysecret");
         let basic = STANDARD.encode("x-access-token:ghs_verysecret");
         // A closed port: git itself fails, and we see its full message.
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_versions_with_vendor_suffix() {
+    fn git_version_with_a_vendor_suffix_is_parsed() {
         assert_eq!(
             parse_version("git version 2.39.5 (Apple Git-154)"),
             Some(GitVersion { major: 2, minor: 39 })

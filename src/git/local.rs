@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runs_no_program_from_repository_config() {
+    async fn programs_named_in_repository_config_are_never_run() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         std::fs::write(work.join(".gitattributes"), "* diff=x filter=x\n").unwrap();

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn fetch_removes_locks_of_a_killed_git() {
+    async fn fetch_removes_lock_files_left_by_a_killed_git_process() {
         let root = tempfile::tempdir().unwrap();
         // A closed port: the fetch fails, but only after it has passed the locks.
         let mirrors = Mirrors::new(root.path().to_owned(), "http://127.0.0.1:9/".parse().unwrap());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_branch_is_distinct_from_other_failures() {
+    fn missing_branch_error_is_distinct_from_other_fetch_failures() {
         let failed = |stderr: &str| GitError::Failed { what: FETCH, stderr: stderr.into() };
         let branches = ["main".to_owned(), "x".to_owned()];
         let missing = no_such_branch(failed("fatal: couldn't find remote ref refs/heads/x"), &branches);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rejects_names_with_a_special_meaning_for_git() {
+    fn names_with_a_special_meaning_for_git_are_rejected() {
         for bad in [
             "",
             "-x",

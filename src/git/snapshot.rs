@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn gitattributes_are_read_as_of_the_snapshots_commit() {
+    async fn gitattributes_are_read_from_the_commit_of_the_snapshot() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let (work, mirror) = (root.path().join("work"), mirrors.path(RepoId(7)));
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_branch_is_named_in_error_and_missing_object_reads_as_none() {
+    async fn error_names_a_missing_branch_and_a_missing_object_reads_as_none() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let missing = mirrors.snapshot(RepoId(7), "other").await.unwrap_err();

@@ -528,7 +528,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn response_with_wrong_field_types_is_reported_as_differing() {
+    fn response_with_wrong_field_types_differs_from_the_assumption() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.call.to_string().ends_with("/permission")).unwrap();
         let rights = json!({"admin": true, "maintain": true, "push": true, "triage": true, "pull": true});
         let mut answer =
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_list_counts_as_not_observed_and_missing_list_as_differing() {
+    fn empty_list_leaves_an_assumption_unobserved_and_missing_list_refutes_it() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.list == Some("check_runs")).unwrap();
         assert!(matches!(
             compare_response(row, &json!({"check_runs": []})).1,
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn read_assumptions_only_use_get() {
+    fn read_only_checks_of_github_assumptions_send_only_get_requests() {
         assert!(
             READ_ASSUMPTIONS
                 .iter()
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn write_check_bodies_are_json_and_cleanup_uses_only_created_objects() {
+    fn write_checks_send_json_and_cleanup_touches_only_created_objects() {
         for row in WRITE_ASSUMPTIONS.iter().chain(CLEANUP_ASSUMPTIONS).filter(|row| !row.body.is_empty()) {
             assert!(serde_json::from_str::<Value>(row.body).is_ok(), "{}", row.body);
         }

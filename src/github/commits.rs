@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_outside_tree_or_into_git_is_refused() {
+    fn path_outside_the_tree_or_inside_the_git_directory_is_refused() {
         for bad in [
             "",
             "/etc/passwd",

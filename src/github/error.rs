@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_names_the_missing_permission() {
+    fn forbidden_error_names_the_missing_permission() {
         let fault = fault(
             403,
             &[("x-accepted-github-permissions", "issues=write; pull_requests=write")],
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_limit_ends_at_time_from_headers() {
+    fn rate_limit_end_is_read_from_the_response_headers() {
         let until = |headers: &[(&'static str, &str)], status| match fault(status, headers, "{}") {
             GitHubApiError::RateLimited { until } => Some(until.since(NOW).as_secs()),
             _ => None,
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn status_maps_to_error() {
+    fn each_response_status_maps_to_its_error_variant() {
         assert!(matches!(fault(404, &[], ""), GitHubApiError::NotFound { .. }));
         assert!(matches!(fault(410, &[], ""), GitHubApiError::Gone { .. }));
         assert!(matches!(fault(409, &[], ""), GitHubApiError::Conflict { .. }));

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn login_taken_over_by_another_user_has_no_role() {
+    fn login_that_now_belongs_to_another_user_has_no_role() {
         assert_eq!(
             role(json!({"permission": "admin", "user": {"id": 8, "permissions": {"admin": true}}})),
             Role::None
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn role_comes_from_role_name_then_permission_if_flags_are_missing() {
+    fn role_is_read_from_role_name_or_permission_when_flags_are_missing() {
         assert_eq!(
             role(json!({"permission": "write", "role_name": "maintain", "user": {"id": 7}})),
             Role::Maintain

@@ -576,7 +576,7 @@ mod tests {
     use super::RepositoryResponse;
 
     #[test]
-    fn repository_without_private_flag_is_private() {
+    fn repository_counts_as_private_when_the_private_field_is_missing() {
         for (field, private) in [("", true), (", \"private\": true", true), (", \"private\": false", false)] {
             let text =
                 format!("{{\"id\": 1, \"full_name\": \"maya/tally\", \"default_branch\": \"main\"{field}}}");

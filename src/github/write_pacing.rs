@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn write_bucket_allows_five_writes_then_one_a_second() {
+    fn write_limiter_allows_five_writes_at_once_and_then_one_per_second() {
         let mut queue = WriteBucket::full(Timestamp(0)).queue.into_inner().unwrap();
         let mut admit = |urgency, at| {
             queue.waiting = [(urgency, 0)].into();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn urgent_writes_go_first_then_by_arrival() {
+    fn urgent_writes_go_first_and_other_writes_in_order_of_arrival() {
         let bucket = WriteBucket::full(Timestamp(0));
         let decoration = WriteTicket::take(&bucket, WritePriority::StatusUpdate);
         let (first, second) = (

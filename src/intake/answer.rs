@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn most_urgent_run_is_one_with_an_open_gate_and_never_a_route_run() {
+    fn run_with_an_open_gate_is_most_urgent_and_a_route_run_never_is() {
         let numbered = |seq, mut run: RunView| {
             run.id.seq = seq;
             run
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_is_late_only_if_the_run_changed_after_it_was_written() {
+    fn answer_is_late_only_if_the_run_changed_after_the_answer_was_written() {
         let working = run(RunViewStatus::Running, false, None);
         assert_eq!((late(&working, None, 99), late(&working, None, 100)), ("late", "in time"));
         for still in [RunViewStatus::Waiting, RunViewStatus::Halting] {

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_person_gets_five_answers_a_minute() {
+    fn each_person_gets_at_most_five_answers_per_minute() {
         let allowance = PersonAllowance::default();
         let had = |who, at| (0..10).filter(|_| allowance.take(UserId(who), Timestamp(at))).count();
         assert_eq!((had(1, 0), had(2, 30_000), had(1, 59_999)), (5, 5, 0));

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markdown_left_open_in_a_line_comment_does_not_hide_later_ones() {
+    fn unclosed_markdown_in_a_line_comment_does_not_hide_later_comments() {
         let at = |line, body: &str| LineComment {
             thread: 1,
             path: "docs/lld/LLD-1.md".into(),

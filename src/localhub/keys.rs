@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_keys_sign_and_differ() {
+    fn generated_keys_can_sign_and_are_distinct() {
         let [one, other] = [(); 2].map(|()| new_key().unwrap());
         let signed = |key: &SecretString| sign(key.expose_secret(), b"message").unwrap();
         assert_eq!(signed(&one).len(), 2 * PRIME_BYTES);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn composites_are_not_prime() {
+    fn composite_numbers_fail_the_primality_test() {
         let prime = prime().unwrap();
         // Strong pseudoprimes to base 2 and to bases 2 to 7, and a square.
         let composites = [4_033_u64 * 4_051, 3_215_031_751].map(BigUint::from);

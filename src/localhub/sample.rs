@@ -45,7 +45,7 @@ fn split_title(text: &'static str) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_issue_has_a_title_and_a_body() {
+    fn every_sample_issue_has_a_title_and_a_body() {
         let sample = super::embedded_sample();
         assert_eq!(sample.issues.len(), 3);
         for (title, body) in sample.issues {

@@ -104,7 +104,7 @@ impl HubFixture {
 }
 
 #[tokio::test]
-async fn missing_permission_is_refused_by_name() {
+async fn response_to_a_refused_request_names_the_missing_permission() {
     let w = hub_fixture().await;
     let token = w.token(json!({ "permissions": { "contents": "read" } })).await;
     let body = Some(json!({ "body": "x" }));
@@ -181,7 +181,7 @@ async fn git_clone_of_a_private_repository_needs_a_token() {
 }
 
 #[tokio::test]
-async fn restart_catches_up_with_branches_moved_before_a_kill() {
+async fn pull_request_heads_are_updated_at_restart_after_a_kill() {
     let w = hub_fixture().await;
     w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"1")], "One").unwrap();
     let head = || w.hub.branches(w.repo).into_iter().find(|(name, _)| name == "topic").unwrap().1;
@@ -246,7 +246,7 @@ fn csrf(page: &str) -> &str {
 }
 
 #[tokio::test]
-async fn pages_need_the_token_and_forms_need_our_origin() {
+async fn pages_require_the_token_and_forms_require_the_hubs_origin() {
     let w = hub_fixture().await;
     w.hub.open_issue(w.repo, w.owner, "A <b>title</b>", "<script>x</script>Body").unwrap();
     let closed = w.client.get(format!("{}/ada/tally/issues/1", w.hub.0.base)).send().await.unwrap();
@@ -269,7 +269,7 @@ async fn pages_need_the_token_and_forms_need_our_origin() {
 }
 
 #[tokio::test]
-async fn labelling_needs_a_role() {
+async fn labelling_an_issue_requires_a_repository_role() {
     let w = hub_fixture().await;
     let eve = w.hub.create_user("eve").unwrap();
     w.hub.set_role(w.repo, eve, Role::Read).unwrap();
@@ -320,7 +320,7 @@ async fn manifest_creates_an_app_that_can_be_installed() {
 }
 
 #[tokio::test]
-async fn simulated_faults_look_like_those_of_github() {
+async fn simulated_faults_match_the_behaviour_of_github() {
     let w = hub_fixture().await;
     let token = w.token(json!({})).await;
     let number = w.hub.open_issue(w.repo, w.owner, "t", "b").unwrap();

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn title_cannot_forge_a_trailer_or_skip_ci() {
+    fn commit_title_cannot_forge_a_trailer_or_skip_ci() {
         let card = CommitCard { kind: CommitKind::Approval(overridden()), ..card() };
         insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
         docs: accept design for #42
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn change_title_follows_repository_style() {
+    fn commit_title_of_a_change_follows_the_style_of_the_repository() {
         use CommitConvention::{Conventional, Plain};
         let long = "Print a total for each week and each project and each person who wrote the sheet";
         for (heading, convention, is_bug, title) in [
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn detect_returns_the_title_style_of_most_commits() {
+    fn detected_title_style_is_the_style_of_most_commits() {
         use CommitConvention::{Conventional, Plain};
         for (subjects, convention) in [
             (&["feat: a", "fix(b)!: c", "Add d"][..], Conventional),

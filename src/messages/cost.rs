@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_pause_comment_shows_no_dollars_if_it_has_no_amounts() {
+    fn budget_pause_comment_without_amounts_shows_no_dollar_sign() {
         let quiet = PauseCard { amounts: None, ..card(PauseResolution::ResumesAt(Timestamp(0))) };
         let text = budget_pause_comment(&quiet);
         assert!(

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn halt_comment_offers_operator_retry_after_bug() {
+    fn halt_comment_after_a_bug_offers_a_retry_by_the_operator() {
         let body = halt_comment(&card(HaltReason::Bug { attempts: 5 }, vec![]));
         assert!(body.as_str().contains("```\ncountersign retry 8123-4\n```"), "{}", body.as_str());
         assert!(!halt_comment(&card(HaltReason::MoveLimit { moves: 3 }, vec![])).as_str().contains("retry"));

@@ -101,7 +101,7 @@ mod tests {
     use crate::messages::ApproveLine;
 
     #[test]
-    fn exception_comment_neutralises_paths_and_keeps_the_approve_line_whole() {
+    fn exception_comment_neutralises_paths_and_never_cuts_the_approve_line() {
         let ways = vec![format!("+src/{}.rs", "x".repeat(150))];
         let line = ApproveLine::approve("scope", Hash::digest(b"x"), &ways);
         let text = line.texts().concat();

@@ -201,7 +201,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn model_names_from_services_are_neutralised_in_failure_sentences() {
+    fn failure_sentences_neutralise_model_names_sent_by_services() {
         for kind in [
             FailureKind::Rejected { code: HOSTILE.into() },
             FailureKind::NoSuchModel { model: HOSTILE.into() },
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_reasons_of_older_runs_deserialize() {
+    fn failure_reasons_stored_by_older_versions_deserialize() {
         let read = |text| serde_json::from_str::<InconclusiveReason>(text).unwrap();
         assert_eq!(read(r#"{"call":"timed_out"}"#), InconclusiveReason::Call(FailureKind::TimedOut));
         assert_eq!(read(r#""drafter_unattested""#), InconclusiveReason::DrafterUnattested);

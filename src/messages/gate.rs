@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn gate_comment_truncates_diff_and_lists_executed_files() {
+    fn gate_comment_truncates_the_diff_and_lists_files_run_by_builds() {
         let mut card = card(Verdict::Approved, vec![]);
         card.diff = Some("+x\n".repeat(CODE_CHARS));
         card.executed = vec!["build.rs".into(), HOSTILE.into()];
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn gate_comment_has_at_most_25_visible_lines_worst_findings_first() {
+    fn gate_comment_shows_worst_findings_first_in_at_most_25_visible_lines() {
         let mut findings: Vec<Finding> = (1..=12).map(|n| finding(&format!("F{n}"), "2.1")).collect();
         findings[..9].iter_mut().for_each(|finding| finding.severity = FindingSeverity::Suggestion);
         findings[3].must_fix = true;

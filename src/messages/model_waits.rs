@@ -162,7 +162,7 @@ mod tests {
     use crate::messages::{RunDisplayState, StageResult, StatusView, StepPosition, status_comment};
 
     #[test]
-    fn pause_line_is_shown_only_on_live_runs() {
+    fn pause_line_is_shown_only_for_live_runs() {
         use RunDisplayState::{Done, Failed, NeedsYou, Parked, Stopped, Working};
         let at = Timestamp::parse("2026-03-02T14:05:59Z").unwrap();
         for (state, told) in [

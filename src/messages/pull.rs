@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn pull_body_puts_change_first_and_closes_issue_once() {
+    fn pull_request_body_starts_with_the_change_and_closes_the_issue_once() {
         let document = pull_section(&card());
         let document = document.as_str();
         let change = "It adds up.\n\nCloses #42\n\n`Closes #7` and [skip ci]";

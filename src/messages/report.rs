@@ -290,7 +290,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn change_section_limits_visible_lines() {
+    fn change_section_shows_at_most_40_visible_lines() {
         let mut card = card();
         card.findings = vec![finding("F1", FindingSeverity::High, "REQ-1", "No"); 60];
         card.report.why = "It adds up.\n\n".repeat(60);

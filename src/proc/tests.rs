@@ -280,7 +280,7 @@ async fn abandoned(directories: Option<(&Path, &Path)>) -> String {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn next_server_kills_children_of_a_crashed_server() {
+async fn starting_server_kills_children_of_a_crashed_server() {
     let data = tempfile::tempdir().unwrap();
     let children = data.path().join("children");
     assert_eq!(end_orphans(&children).await.unwrap(), 0, "nothing was ever recorded");

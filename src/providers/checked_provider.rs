@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn more_expensive_served_model_is_recorded_at_its_price() {
+    fn cost_of_a_more_expensive_served_model_is_recorded_at_its_own_price() {
         let (back_end, clock) = (Arc::new(HaikuProvider), Arc::new(crate::clock::SystemClock));
         let (table, breakers, counted) = (Arc::default(), Arc::default(), Arc::default());
         let checked = CheckedProvider { back_end, table, breakers, counted, clock };
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn model_served_by_a_substitute_is_not_called_again_unless_accepted() {
+    async fn model_is_not_called_again_after_an_unaccepted_substitute_answered() {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
         let setup = |settings: &crate::config::ModelSettings| {
             let (table, breakers) =
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_reported_with_zero_tokens_is_marked_as_maybe_costing_more() {
+    async fn answer_with_a_zero_token_count_is_marked_as_possibly_costing_more() {
         let usage = ask(call("nothing".into(), None)).await.unwrap().usage;
         let bytes = "nothing".len() as u64 + limits::CHAT_FRAME_TOKENS;
         assert!(usage.may_cost_more());
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn estimate_uses_output_limit_and_counted_prompt_tokens() {
+    async fn cost_estimate_uses_the_output_limit_and_counted_prompt_tokens() {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
         let provider = CheckedProvider::wrap(
             Arc::new(HaikuProvider),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_over_context_or_budget_is_not_sent() {
+    async fn call_that_exceeds_the_context_or_budget_is_not_sent() {
         // Opus's context window without its longest answer and the chat frame.
         let max_bytes =
             (1_000_000 - limits::ANSWER_TOKENS - limits::CHAT_FRAME_TOKENS) * limits::USUAL_BYTES_A_TOKEN;

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn fallback_estimate_sums_paid_providers_and_says_if_one_is_free() {
+    fn fallback_estimate_sums_paid_providers_and_reports_if_one_is_free() {
         let both = FallbackFixture::failing(&[], &[]);
         let CostEstimate { most, may_be_free: free_way, unpriced, .. } = both.fallback.estimate(&question(1));
         assert_eq!((most > MicroUsd(1_600_000), free_way, unpriced), (true, true, false));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn first_provider_and_fallback_have_timeouts_within_the_deadline() {
+    async fn timeouts_of_first_provider_and_fallback_fit_into_the_deadline() {
         for (deadline, given) in [
             (480, vec![("claude", 180), ("anthropic", 300)]),
             (300, vec![("claude", 180), ("anthropic", 120)]),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_error_is_that_of_the_provider_available_soonest() {
+    fn merged_error_comes_from_the_provider_that_is_available_soonest() {
         let skipped = |kind| CallAttempt { kind, message: "skipped".into(), usage: Usage::for_model("m") };
         let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
         for (first, second, speaks) in [

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn successors_of_alias_and_id_are_merged() {
+    fn successors_set_for_an_alias_and_for_its_model_id_are_merged() {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         settings.successors =
             [("gemini:pro", "gemini-4-neon"), ("gemini:gemini-3.1-pro-preview", "gemini-3.8-flash")]

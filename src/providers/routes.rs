@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn drafter_and_reviewer_need_two_families() {
+    fn drafter_and_reviewer_must_belong_to_different_model_families() {
         let pools: &[(&str, &[&str])] = &[
             ("claudes", &["claude:opus", "role:engineer", "ollama:unknown"]),
             ("mixed", &["claude:opus", "preset:gemini-pro"]),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn role_settings_must_leave_the_reviewer_a_family_that_wrote_nothing() {
+    fn role_settings_must_leave_one_model_family_unused_for_the_reviewer() {
         let check = |reviewer: &str, roles: &[(&str, &str)]| {
             let pools: &[(&str, &[&str])] = &[("mixed", &["claude:opus", "gemini:pro"])];
             let mut settings = ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, None);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn families_to_exclude_reserve_one_family_for_the_reviewer() {
+    fn families_excluded_from_drafting_include_one_for_the_reviewer() {
         let providers = providers(&[("mixed", &["claude:opus", "gemini:pro"])], true);
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (reviewer, authors, spared) in [
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn families_to_exclude_ignore_reviewers_that_cannot_be_called() {
+    fn families_excluded_from_drafting_ignore_reviewers_without_a_route() {
         let providers = keyed(&[("mixed", &["claude:opus", "gemini:pro"])], true, Some("a key"));
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (authors, spared) in
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn claude_with_an_api_key_gets_the_timeouts_of_program_and_api() {
+    fn timeout_for_claude_with_an_api_key_covers_program_and_api() {
         let settings = |key: Option<&str>| {
             let mut settings =
                 ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, key.map(Into::into));
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn default_pool_pairs_with_any_reviewer_if_opencode_is_attested() {
+    fn default_pool_accepts_any_reviewer_after_the_operator_attests_opencode() {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         settings.attest_opencode = true;
         let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).unwrap();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn default_pool_skips_unattested_members() {
+    fn default_pool_skips_members_that_the_operator_has_not_attested() {
         let providers = providers(&[], false);
         let (pool, id) = providers.resolve("pool:default").unwrap();
         assert_eq!((pool.name(), id.to_string().as_str(), id.family), (POOL, "pool:default", None));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn value_that_breaks_the_schema_is_reported_with_its_path() {
+    fn value_that_violates_the_schema_is_reported_with_its_path() {
         let schema = json!({
             "type": "object",
             "required": ["verdict", "findings"],

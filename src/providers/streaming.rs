@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_and_lines_do_not_depend_on_chunk_size() {
+    async fn stream_events_and_lines_do_not_depend_on_chunk_size() {
         let body = "\u{feff}data: für\r\rid: 1\n\n: a comment\r\nevent: e\r\ndata:alle\r\ndata: da\r\n\r\ndata: the rest";
         for size in 1..body.len() {
             let mut events = SseEvents::from_chunks(cut(body, size));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_split_from_the_answer() {
+    fn thoughts_are_separated_from_the_answer() {
         for (text, thoughts, answer) in [
             ("<think>\nhm\n</think>\n\n# 1", "hm", "# 1"),
             ("Thought: a file\nis missing\n{\"a\": 1}", "Thought: a file\nis missing", "{\"a\": 1}"),

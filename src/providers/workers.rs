@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pool_size_is_respected_and_pools_are_independent() {
+    async fn pool_never_exceeds_its_size_and_pools_are_independent() {
         let workers = workers(|| None);
         let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let job = |_| {

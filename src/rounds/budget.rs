@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cost_quote_uses_nearest_rank_and_never_mixes_billed_and_list_prices() {
+    fn cost_quote_uses_nearest_rank_percentiles_of_one_kind_of_price() {
         let paid = |cents: &[u64]| -> Vec<_> {
             cents.iter().map(|cents| (MicroUsd(cents * 10_000), MicroUsd(99))).collect()
         };

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_stored_by_an_older_version_still_limit_retries() {
+    fn failures_stored_by_an_older_version_count_towards_the_retry_limit() {
         let old = |not_before: i64| -> CallFailure {
             serde_json::from_value(serde_json::json!({"kind": "busy", "not_before": not_before})).unwrap()
         };

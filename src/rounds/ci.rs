@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn log_is_shown_without_escape_codes_and_secrets() {
+    fn ci_log_is_shown_without_escape_codes_and_secrets() {
         let token = format!("ghp_{}", "a1B2".repeat(9));
         let log = format!(
             "\u{1b}[31merror\u{1b}[0m: \u{1b}]8;;https://x\u{7}link\u{1b}]8;;\u{1b}\\ end\r\n10%\r20%\n\u{202e}key {token}\u{1b}[K\n"

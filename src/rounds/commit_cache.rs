@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cache_keeps_recently_used_values_and_no_failures() {
+    async fn cache_evicts_least_recently_used_values_and_never_stores_failures() {
         let recent = CommitCache::default();
         let commits = 0..=INDEXES_KEPT;
         for n in commits.clone() {

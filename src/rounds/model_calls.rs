@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_error_kind_reads_the_same_from_every_version() {
+    fn stored_error_kind_is_read_in_the_old_and_the_new_format() {
         let reset = Some(Duration::from_secs(7));
         for kind in
             [CallErrorKind::Capacity, CallErrorKind::RateLimited { reset }, CallErrorKind::NoSuchModel]
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_is_split_among_requests_only_once() {
+    fn reservation_of_a_call_is_charged_only_once_across_its_requests() {
         let legs = || {
             [Metering::Known, Metering::Unknown].into_iter().flat_map(|metered| {
                 [(false, None), (true, None), (true, Some(300)), (true, Some(2000))]

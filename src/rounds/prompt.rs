@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_cuts_background_first_and_facts_last() {
+    fn truncated_prompt_loses_background_first_and_facts_last() {
         let whole = sample_prompt(MARK).assemble(usize::MAX).text.len();
         let mut before: Vec<String> = Vec::new();
         let order = ["files", "issue", "paths", "mistakes"];
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_cuts_whole_files_and_single_lines_of_other_texts() {
+    fn truncated_prompt_loses_whole_files_and_single_lines_of_other_texts() {
         let whole = sample_prompt(MARK).assemble(usize::MAX).text.len();
         let less = sample_prompt(MARK).assemble(whole - 300);
         assert_eq!(missing_pieces(&less), [("files", 3)]);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn file_too_large_for_the_prompt_leaves_its_space_to_other_files() {
+    fn other_files_use_the_space_of_a_file_too_large_for_the_prompt() {
         let files = [numbered_lines("long", 900), numbered_lines("first", 20), numbered_lines("second", 20)];
         let built = Prompt::new(MARK)
             .with_material("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files));
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_carries_over_tool_results_and_cuts_the_oldest_first() {
+    fn next_prompt_contains_earlier_tool_results_and_cuts_the_oldest_first() {
         let found = |what: &str| {
             PromptMaterial::text("found", MaterialWeight::ToolResults, &numbered_lines(what, 100))
         };

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn review_counts_only_from_a_known_family_other_than_the_drafters() {
+    fn review_counts_only_if_its_model_family_is_known_and_not_the_drafters() {
         let (opus, pro) = ("claude-opus-4-6", "gemini-2.5-pro");
         let (claude, gemini) = (served_model(opus, Some("claude")), served_model(pro, Some("gemini")));
         let unattested = served_model("unattested", None);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn later_review_prompt_says_what_changed() {
+    fn prompt_of_a_later_review_describes_the_changes() {
         let hash = Hash::digest(b"");
         let issue = crate::rounds::IssueSnapshot {
             number: crate::types::IssueNo(7),

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn github_errors_are_reported_in_our_own_words() {
+    fn report_of_a_github_error_never_quotes_the_response_text() {
         let call = || "POST /repos/o/r/pulls".to_owned();
         let problem =
             |field: &str, code: &str| GitHubValidationError { field: field.into(), code: code.into() };

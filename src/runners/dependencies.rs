@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_cleanup_keeps_used_dependencies_and_removes_killed_fetches() {
+    fn cleanup_keeps_dependencies_in_use_and_removes_interrupted_fetches() {
         let directory = tempfile::tempdir().unwrap();
         let of = dependencies(directory.path());
         fs::create_dir(directory.path().join(format!("{PENDING_PREFIX}killed"))).unwrap();

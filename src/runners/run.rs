@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn links_made_by_tests_in_home_are_not_followed() {
+    async fn symlink_created_by_tests_in_place_of_home_is_not_followed() {
         let (scratch, outside) = (TestDirectories::new().unwrap(), tempfile::tempdir().unwrap());
         let tools = [Toolchain { home: vec![(".x/y/index", "/usr".into())], ..Toolchain::default() }];
         let home = scratch.out.join("home");
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_manifests_are_listed_in_one_note_on_unfetched_dependencies() {
+    fn one_note_lists_all_changed_manifests_with_unfetched_dependencies() {
         assert_eq!(unfetched_note(["src/lib.rs"].into_iter()), None);
         let one = "`a/Cargo.toml` is changed; new dependencies in it are not fetched in this run";
         assert_eq!(unfetched_note(["a/Cargo.toml", "b.rs"].into_iter()).unwrap(), one);

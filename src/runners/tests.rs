@@ -113,7 +113,7 @@ fn cargo_test_output_is_parsed() {
 }
 
 #[test]
-fn cargo_binaries_run_in_stable_order() {
+fn cargo_test_binaries_run_in_a_stable_order() {
     let order = |built: &[&str]| {
         let (mut suite, mut found) = ((cargo::RUNNER.suite)(project()), TestReport::default());
         suite.begin().unwrap();
@@ -306,7 +306,7 @@ fn custom_test_command_is_judged_by_exit_code_junit_xml_or_tap() {
 }
 
 #[test]
-fn malformed_or_huge_test_report_gives_one_error_line() {
+fn malformed_or_huge_test_report_causes_one_error_line() {
     let bomb = r#"<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><testcase name="&b;"/></testsuite>"#;
     let one = |report: &str| generic(Some("r.xml"), suite_output(CommandExit::Exit(0), "", &[report]));
     assert_eq!(one(bomb).trouble, ["the report declares a document type, which no test report does"]);
@@ -336,7 +336,7 @@ fn malformed_or_huge_test_report_gives_one_error_line() {
 }
 
 #[test]
-fn runner_runs_only_requested_files_if_it_can() {
+fn runner_runs_only_the_requested_files_when_supported() {
     let command_line = |runner: &TestRunner, targets: &[&str], manifest: Option<&str>| {
         let mut project_with_targets = project();
         project_with_targets.targets = targets.iter().map(|path| (*path).to_owned()).collect();

@@ -263,7 +263,7 @@ mod tests {
     /// `node_modules` must be a writable folder, because tools write state next to the modules. The project's own
     /// packages must come from the tree.
     #[test]
-    fn node_modules_entries_are_linked_into_a_directory_of_the_run() {
+    fn node_modules_entries_are_linked_into_a_writable_folder_of_the_run() {
         let (made, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for folder in ["node_modules/a", "node_modules/@b/c", "packages/w/node_modules/a"] {
             fs::create_dir_all(made.path().join(folder)).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn module_links_never_leave_the_tree() {
+    fn node_modules_links_never_point_outside_the_tree() {
         for (links, made_links) in [
             (&[("packages/w/node_modules", "../../node_modules/x")][..], &[("node_modules/x", "../OUT")][..]),
             (&[("packages/w/node_modules", "../../node_modules/x")], &[("node_modules/x", "../packages/v")]),

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn allowed_hosts_are_reached_and_others_refused_with_reason() {
+    async fn proxy_connects_to_allowed_hosts_and_refuses_others_with_a_reason() {
         let directory = tempfile::tempdir().unwrap();
         let port = spawn_server(b"hello".to_vec()).await;
         let open = |name: &str, hosts: Hosts, bytes| {
@@ -298,7 +298,7 @@ mod tests {
 
     /// Allows the host that a refusal names, and checks that repeating the request then succeeds.
     #[tokio::test]
-    async fn allowing_the_host_named_in_a_refusal_lets_the_request_through() {
+    async fn request_succeeds_after_the_host_named_in_its_refusal_is_allowed() {
         let directory = tempfile::tempdir().unwrap();
         let port = spawn_server(b"hello".to_vec()).await;
         let target = [format!("127.0.0.1:{port}"), format!("[::ffff:127.0.0.1]:{port}")];
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn transfer_limit_stops_connections() {
+    async fn connections_are_closed_at_the_transfer_limit() {
         let directory = tempfile::tempdir().unwrap();
         let port = spawn_server(vec![b'x'; 100_000]).await;
         let proxy =

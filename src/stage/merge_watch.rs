@@ -609,7 +609,7 @@ mod tests {
     use crate::engine::ApprovalKind;
 
     #[test]
-    fn merge_watch_is_for_the_accepted_document_and_not_a_proposed_one() {
+    fn merge_watch_applies_only_to_the_accepted_document() {
         let [first, second] = [&b"first"[..], b"second"].map(Hash::digest);
         let (subject, kind) = (Hash::digest(b"subject"), ApprovalKind::Approve);
         let row = ApprovalRow { document: first, subject, answer: None, kind, with: Vec::new() };
@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn ci_fix_is_counted_and_other_pushes_are_not() {
+    fn pushes_of_ci_fixes_are_counted_and_other_pushes_are_not() {
         let mut after = MergeWatch::default();
         after.start_ci_fix(vec!["build".to_owned()]);
         after.reset_after_push(None);
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn ci_failure_is_reported_despite_a_check_that_never_ends() {
+    fn ci_failure_is_reported_even_if_another_check_never_ends() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let ci = |failing: &[&str]| rounds::CiStatus {
             stands: CiState::Pending,

@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn run_with_a_waiting_person_goes_first_then_least_recent_repository() {
+    fn claims_prefer_runs_awaited_by_people_then_least_recent_repositories() {
         let agenda = Agenda::default();
         let busy: Vec<_> = (1..=6).map(|seq| scheduled_run(seq, RunPriority::Normal, 1)).collect();
         agenda.set_live_runs(RepoId(1), busy);
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_read_before_a_change_are_discarded() {
+    fn pause_list_is_discarded_if_a_pause_changed_after_it_was_read() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         agenda.pause(PauseScope::Server);
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_change_schedules_a_scan_of_the_repository() {
+    fn repository_is_scanned_again_when_a_change_is_dropped_unfinished() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         drop(agenda.begin_change(RepoId(1)));
@@ -722,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn release_until_does_not_delay_a_run_prioritized_meanwhile() {
+    fn run_prioritized_while_claimed_is_not_delayed_by_release_until() {
         let agenda = Agenda::default();
         let later = NOW.plus(Duration::from_secs(60));
         for (rank, due) in [

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_cache_loses_values_and_stores_new_ones() {
+    fn damaged_cache_drops_damaged_values_and_stores_new_ones() {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path());
         keep(&mut cache, &[(1, &[7; 999]), (2, b"two")]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn full_cache_evicts_values_that_were_not_requested() {
+    fn full_cache_evicts_values_that_were_not_requested_since_opening() {
         let directory = tempfile::tempdir().unwrap();
         let noise =
             |blob: u32| -> Vec<u8> { (0..999_u32).flat_map(|n| *key(blob * 999 + n).0.bytes()).collect() };

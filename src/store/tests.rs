@@ -102,7 +102,7 @@ fn newer_database_is_refused() {
 }
 
 #[test]
-fn damaged_and_foreign_files_are_reported_and_unchanged() {
+fn damaged_and_foreign_files_are_reported_and_left_unchanged() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()).unwrap());
     let file = root.path().join("main.db");
@@ -221,7 +221,7 @@ async fn damaged_repository_does_not_delay_other_repositories() {
 }
 
 #[tokio::test]
-async fn duplicate_delivery_is_dropped_and_a_given_up_one_is_retried() {
+async fn duplicate_delivery_is_dropped_unless_the_first_one_was_given_up() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let inbox = store.inbox();
@@ -250,7 +250,7 @@ async fn duplicate_delivery_is_dropped_and_a_given_up_one_is_retried() {
 }
 
 #[tokio::test]
-async fn claims_of_an_older_boot_are_released() {
+async fn claims_made_before_a_restart_are_released() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.inbox().accept_delivery(delivery("g1", "one")).await.unwrap();
@@ -276,7 +276,7 @@ async fn claims_of_an_older_boot_are_released() {
 }
 
 #[tokio::test]
-async fn name_belongs_to_the_repository_last_seen_with_it() {
+async fn repository_name_resolves_to_the_repository_last_seen_with_it() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let directory = store.installation_registry();
@@ -340,7 +340,7 @@ fn lock_database(root: &Path, repo: RepoId) -> rusqlite::Connection {
 }
 
 #[tokio::test]
-async fn slow_opening_database_does_not_delay_other_repositories() {
+async fn database_that_opens_slowly_does_not_delay_other_repositories() {
     let root = tempfile::tempdir().unwrap();
     let (slow, sound) = (RepoId(1), RepoId(2));
     let store = open(root.path()).unwrap();
@@ -370,7 +370,7 @@ async fn slow_opening_database_does_not_delay_other_repositories() {
 }
 
 #[tokio::test]
-async fn database_opening_whose_caller_gave_up_completes_once() {
+async fn opening_of_a_database_completes_once_after_its_caller_is_cancelled() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.start_run(new_run(RepoId(1), 1)).await.unwrap();
@@ -428,7 +428,7 @@ async fn concurrent_reservations_stay_within_the_cap() {
 }
 
 #[test]
-fn upgrade_copies_an_unchanged_database_once() {
+fn upgrade_backs_up_an_unchanged_database_only_once() {
     let root = tempfile::tempdir().unwrap();
     let file = root.path().join("main.db");
     let open = rusqlite::Connection::open(&file).unwrap();

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn body_buffer_counts_only_received_bytes_until_the_body_is_dropped() {
+    fn received_bytes_count_against_the_body_buffer_until_the_body_is_dropped() {
         let buffer = BodyBuffer::new(100 * KILOBYTE);
         let mut first = buffer.begin_body(25 * KILOBYTE * KILOBYTE).unwrap();
         assert_eq!(buffer.free.available_permits(), 100 * KILOBYTE - limits::LEAST_REQUEST_BYTES);

@@ -34,7 +34,7 @@ const COMMITS_PER_FAILURE: usize = 23;
 const FAILURE_TICKS: usize = 4;
 
 #[test]
-fn runs_finish_on_a_disk_that_keeps_failing() {
+fn runs_finish_on_a_disk_with_repeated_errors() {
     let scenario = &scenarios::ALL[0];
     let models = Models::start(Duration::ZERO);
     runtime().block_on(async {

@@ -145,7 +145,7 @@ impl Site {
 }
 
 #[test]
-fn run_killed_at_random_times_reaches_the_state_of_an_unkilled_run() {
+fn run_killed_at_random_times_reaches_the_state_of_an_uninterrupted_run() {
     let wanted: usize = if crate::world::all() { 20 } else { 4 };
     let mut random = Random::seeded("kills");
     let begun = Instant::now();
@@ -199,7 +199,7 @@ fn run_killed_at_random_times_reaches_the_state_of_an_unkilled_run() {
 /// The drafter's program and its child in another session outlive the killed server. The next server must end both of
 /// these processes.
 #[test]
-fn next_server_kills_only_orphans_of_the_killed_server() {
+fn restarted_server_kills_only_orphans_of_the_killed_server() {
     let models = Models::hanging();
     matrix::runtime().block_on(async {
         let site = Site::open(&models, "orphans").await;

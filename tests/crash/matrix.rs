@@ -401,7 +401,7 @@ fn check_kills(scenario: &'static Scenario, step: usize) {
 }
 
 #[test]
-fn run_killed_at_any_moment_reaches_the_state_of_an_unkilled_run() {
+fn run_killed_at_any_moment_reaches_the_state_of_an_uninterrupted_run() {
     for (at, scenario) in scenarios::ALL.iter().enumerate() {
         // The other scenarios repeat much of the first.
         check_kills(scenario, if at == 0 { 1 } else { 12 });
@@ -410,7 +410,7 @@ fn run_killed_at_any_moment_reaches_the_state_of_an_unkilled_run() {
 
 #[test]
 #[ignore = "takes long"]
-fn killed_run_publishes_issues_files_and_gateless_documents_once() {
+fn killed_run_publishes_each_issue_file_and_document_without_gate_once() {
     for scenario in scenarios::OTHERWISE {
         check_kills(scenario, 6);
     }

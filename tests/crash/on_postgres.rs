@@ -177,7 +177,7 @@ fn check_kills_on_postgres(scenario: &'static Scenario, commits: usize) {
 
 #[test]
 #[ignore = "takes long"]
-fn run_killed_on_postgres_reaches_the_state_of_an_unkilled_run() {
+fn run_killed_on_postgres_reaches_the_state_of_an_uninterrupted_run() {
     for scenario in scenarios::ALL.iter().take(if crate::world::all() { scenarios::ALL.len() } else { 2 }) {
         check_kills_on_postgres(scenario, 3);
     }

@@ -76,7 +76,7 @@ fn cells() -> Vec<Cell> {
 
 /// Runs every row in every cell and reports all failures together.
 #[test]
-fn sandbox_escape_attempts_fail_for_every_user_and_level() {
+fn sandbox_escape_attempts_fail_for_every_user_and_sandbox_level() {
     let (found, cells) = (Mutex::new(Vec::new()), cells());
     std::thread::scope(|scope| {
         for cell in &cells {
@@ -165,7 +165,7 @@ fn killed_server_leaves_no_process_running() {
 
 /// A daemon that cleared its environment must still be recognized as part of its command as long as the command runs.
 #[test]
-fn daemon_started_by_a_command_lives_as_long_as_the_command() {
+fn daemon_started_by_a_command_is_killed_when_the_command_ends() {
     let script = "perl -MPOSIX -e 'exit if fork; setsid(); exit if fork; open(my $f, \">\", \"pid\"); print $f $$; close $f; \
                   %ENV = (); exec {\"sleep\"} \"{mark}\", 600'; sleep 2; kill -0 $(cat pid) && echo alive";
     for cell in cells() {
@@ -279,7 +279,7 @@ fn very_deep_directory_tree_is_counted_and_can_be_deleted() {
 }
 
 #[test]
-fn servers_home_cannot_be_mounted_readable() {
+fn home_of_the_server_cannot_be_mounted_into_the_sandbox() {
     for cell in cells() {
         let world = World::new(cell);
         for path in ["/", &world.fill_placeholders("{home}")] {
@@ -296,7 +296,7 @@ fn servers_home_cannot_be_mounted_readable() {
 
 /// The proxy must be the only way to the network and must connect only to the named hosts.
 #[test]
-fn proxy_reaches_only_the_named_hosts() {
+fn sandbox_proxy_reaches_only_allowed_hosts() {
     let outside = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = outside.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -333,7 +333,7 @@ fn proxy_reaches_only_the_named_hosts() {
 
 /// `countersign within` is for internal use only, so it must refuse to run when a user calls it.
 #[test]
-fn within_command_refuses_to_run_by_hand() {
+fn within_command_refuses_to_run_when_called_by_a_user() {
     let output = countersign().arg("within").output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("not by hand"));

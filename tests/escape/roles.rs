@@ -316,7 +316,7 @@ const FAKE_PROGRAMS: [(&str, &[(&str, &str)]); 2] = [
 ];
 
 #[tokio::test]
-async fn commands_run_in_node_and_python_repositories() {
+async fn roles_can_run_project_commands_in_node_and_python_repositories() {
     for (program, files) in FAKE_PROGRAMS {
         if Command::new(program).arg("--version").output().is_err() {
             eprintln!("skipped: {program} is not installed");
@@ -341,7 +341,7 @@ async fn commands_run_in_node_and_python_repositories() {
 
 /// Runs both tests again with a server that is not root.
 #[test]
-fn role_tool_limits_hold_for_a_server_that_is_not_root() {
+fn role_tool_limits_hold_when_the_server_is_not_root() {
     if own_user() != 0 {
         return;
     }

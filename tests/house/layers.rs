@@ -439,7 +439,7 @@ mod checker {
     }
 
     #[test]
-    fn super_is_resolved_from_the_inline_module() {
+    fn layer_check_resolves_super_from_the_inline_module() {
         assert_eq!(objections("messages/mod.rs", "use super::github::Body;"), [""; 0]);
         assert!(!objections("messages/mod.rs", "use super::engine::Cx;").is_empty());
         assert!(!objections("clock.rs", "use super::store::Store;").is_empty());

@@ -99,7 +99,7 @@ async fn response_by_another_model_is_rejected() {
 }
 
 #[tokio::test]
-async fn refused_call_fails_after_two_requests_at_most() {
+async fn refused_call_fails_after_at_most_two_requests() {
     for (status, name, expected) in [
         (401, "authentication_error", CallErrorKind::Auth),
         (403, "permission_error", CallErrorKind::Auth),
@@ -192,7 +192,7 @@ async fn file_mentioned_in_the_prompt_is_not_read() {
 }
 
 #[tokio::test]
-async fn prompt_like_a_slash_command_reaches_the_model() {
+async fn prompt_that_looks_like_a_slash_command_reaches_the_model() {
     let slash = |call: &mut ModelCall| call.prompt = "/cost".into();
     for outcome in outcomes("a_slash", Behaviour::Text { served: None }, slash).await {
         assert_eq!(outcome.answer().text, "It is sound.");
@@ -223,7 +223,7 @@ async fn inspect_reports_the_version_of_the_claude_program() {
 /// The output of a hook becomes part of the prompt, and hooks run with the operator's permissions even if tools are
 /// off. So neither the operator's hooks nor hooks in a parent directory may run.
 #[tokio::test]
-async fn claude_hooks_of_operator_and_parent_directories_do_not_run() {
+async fn claude_hooks_in_operator_and_parent_directories_do_not_run() {
     for binary in binaries(BINARIES, "a_hook") {
         let place = tempfile::tempdir().unwrap();
         let plant = |directory: PathBuf| {
@@ -263,7 +263,7 @@ async fn claude_hooks_of_operator_and_parent_directories_do_not_run() {
 const HOOKED: &str = "a-hook-has-spoken";
 
 #[tokio::test]
-#[ignore = "started by claude_hooks_of_operator_and_parent_directories_do_not_run"]
+#[ignore = "started by claude_hooks_in_operator_and_parent_directories_do_not_run"]
 async fn child_call_with_planted_hooks() {
     let outcomes = outcomes("one_call", Behaviour::Text { served: None }, |_| {}).await;
     outcomes[0].answer();

@@ -199,7 +199,7 @@ async fn call_without_a_key_sends_nothing() {
 }
 
 #[tokio::test]
-async fn call_ends_at_a_complete_message_and_a_second_message_is_rejected() {
+async fn call_ends_after_the_first_message_and_a_second_message_is_rejected() {
     let (settings, _) = served(Behaviour::StaysOpen).await;
     let reply = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap();
     assert_eq!(reply.text, "It is sound.");
@@ -207,7 +207,7 @@ async fn call_ends_at_a_complete_message_and_a_second_message_is_rejected() {
 }
 
 #[tokio::test]
-async fn used_up_quota_is_stored_per_key() {
+async fn exhausted_quota_is_stored_per_key() {
     let data = tempfile::tempdir().unwrap();
     let (mut settings, api) = served(Behaviour::Error(402, "billing_error", Some(3600))).await;
     let requests_after_call = async |settings: &ModelSettings| {

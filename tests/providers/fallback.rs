@@ -118,7 +118,7 @@ async fn api_is_not_called_without_a_key() {
 }
 
 #[tokio::test]
-async fn program_is_skipped_during_an_outage_across_restarts() {
+async fn program_is_skipped_during_its_outage_even_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, _) = served(Behaviour::Text { served: None }).await;
     with_broken_program(&mut settings, directory.path());

@@ -203,7 +203,7 @@ async fn call_ends_at_the_deadline_or_when_cancelled() {
 }
 
 #[tokio::test]
-async fn absurd_token_counts_are_capped() {
+async fn implausible_token_counts_are_capped() {
     let mut absurd = good("fine");
     for name in ["promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"] {
         absurd["usageMetadata"][name] = json!(u64::MAX);

@@ -205,7 +205,7 @@ impl Setup {
 }
 
 #[tokio::test]
-async fn project_with_used_up_quota_is_skipped_until_its_day_ends() {
+async fn project_with_exhausted_quota_is_skipped_until_its_day_ends() {
     let mut setup = three_keys().await;
     setup.answer("one", day());
     let (outcome, requested_keys) = setup.ask().await;
@@ -260,7 +260,7 @@ async fn exhausted_projects_report_the_soonest_reset() {
 }
 
 #[tokio::test]
-async fn rate_limit_sets_a_project_cooldown_of_the_named_delay() {
+async fn rate_limit_sets_a_project_cooldown_of_the_delay_in_the_response() {
     for (answer, seconds) in [
         (minute(), 30),
         ((429, Some("90"), json!({})), 90),
@@ -286,7 +286,7 @@ async fn rate_limit_sets_a_project_cooldown_of_the_named_delay() {
 }
 
 #[tokio::test]
-async fn overloaded_model_causes_no_key_cooldown() {
+async fn overloaded_model_does_not_put_the_key_into_cooldown() {
     let setup = three_keys().await;
     for answer in [
         error(503, "The model is overloaded.", json!([])),
@@ -333,7 +333,7 @@ async fn refused_key_is_skipped_until_a_restart() {
 }
 
 #[tokio::test]
-async fn key_denied_a_model_is_not_used_for_that_model_for_an_hour() {
+async fn key_without_access_to_a_model_is_skipped_for_that_model_for_an_hour() {
     let mut setup = three_keys().await;
     let denied = "Permission denied on resource models/gemini-3.1-pro-preview";
     setup.answer("one", error(403, denied, json!([])));
@@ -364,7 +364,7 @@ async fn key_denied_a_model_is_not_used_for_that_model_for_an_hour() {
 }
 
 #[tokio::test]
-async fn error_names_the_model_no_key_may_use() {
+async fn error_names_the_model_that_no_key_may_use() {
     let setup = setup(&[("one", "shop", GeminiTier::Paid)]).await;
     setup.answer("one", error(403, "no access to gemini-3.1-pro-preview", json!([])));
     for attempts in [1, 0] {
@@ -375,7 +375,7 @@ async fn error_names_the_model_no_key_may_use() {
 }
 
 #[tokio::test]
-async fn free_tier_gets_no_private_prompt() {
+async fn private_prompt_is_never_sent_with_a_free_tier_key() {
     use GeminiTier::{Free, Paid};
     let mut both = setup(&[("free", "a", Free), ("paid", "b", Paid)]).await;
     let (outcome, requested_keys) = both.ask_as(CallRole::Reviewer, true).await;
@@ -405,7 +405,7 @@ async fn free_tier_gets_no_private_prompt() {
 }
 
 #[tokio::test]
-async fn gemini_drafts_need_allow_gemini_drafts() {
+async fn gemini_may_draft_only_if_allow_gemini_drafts_is_set() {
     let mut setup = three_keys().await;
     let (outcome, requested_keys) = setup.ask_as(CallRole::Drafter, false).await;
     assert_eq!(requested_keys, [""; 0]);
@@ -416,7 +416,7 @@ async fn gemini_drafts_need_allow_gemini_drafts() {
 }
 
 #[tokio::test]
-async fn keys_never_reach_errors_or_files() {
+async fn keys_never_appear_in_errors_or_files() {
     let setup = three_keys().await;
     // Long enough that the log line is truncated inside the key.
     let long = format!("{}<key>", "x".repeat(290));
@@ -457,7 +457,7 @@ async fn replay_lists_the_keys_that_were_tried() {
 }
 
 #[tokio::test]
-async fn keys_share_the_deadline_of_the_call() {
+async fn all_keys_tried_in_a_call_share_its_deadline() {
     let setup = three_keys().await;
     setup.answer("one", minute());
     *setup.api.takes.lock().unwrap() = Some((Arc::clone(&setup.clock), 300));

@@ -80,7 +80,7 @@ impl Service {
 }
 
 #[tokio::test]
-async fn call_without_token_counts_is_marked_as_maybe_costing_more() {
+async fn call_without_token_counts_is_marked_as_possibly_costing_more() {
     for service in services() {
         let (answer, half) = (&service.answer, service.answer.len() / 2);
         let uncounted = answer.replace(service.counts, "something_else");
@@ -108,7 +108,7 @@ async fn call_without_token_counts_is_marked_as_maybe_costing_more() {
 }
 
 #[tokio::test]
-async fn token_counts_in_the_middle_of_a_stream_are_not_taken_as_final() {
+async fn token_counts_in_the_middle_of_a_stream_do_not_count_as_final() {
     let counting = "\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":1},\"choices\":[{";
     let counting = text_stream("Yes.", "stop").replace("\"choices\":[{", counting);
     let begun = counting.split_inclusive("\r\n\r\n").next().unwrap();

@@ -71,7 +71,7 @@ async fn check_lists(url: &url::Url, lines: &str) -> ListCheck {
 }
 
 #[tokio::test]
-async fn complete_model_list_gives_no_warning() {
+async fn complete_model_list_causes_no_warning() {
     let claude = &["claude-opus-5-5-20260922", "claude-haiku-5-5", "claude-mythos-9"];
     let (url, requests) = lists(claude, &["gemini-3.1-pro-preview"]).await;
     let found = check_lists(&url, "").await;
@@ -83,7 +83,7 @@ async fn complete_model_list_gives_no_warning() {
 }
 
 #[tokio::test]
-async fn unlisted_model_is_reported_with_the_settings_line_to_write() {
+async fn unlisted_model_is_reported_with_the_settings_line_to_add() {
     let (url, _) =
         lists(&["claude-opus-6", "claude-haiku-5-5"], &["gemini-4-neon", "gemini-3.8-flash"]).await;
     let found = check_lists(&url, "").await;
@@ -107,7 +107,7 @@ async fn unlisted_model_is_reported_with_the_settings_line_to_write() {
 }
 
 #[tokio::test]
-async fn model_retired_within_sixty_days_is_reported() {
+async fn model_that_retires_within_sixty_days_is_reported() {
     let gemini = &["gemini-2.5-pro", "gemini-3.8-flash", "gemini-3.5-flash-lite"];
     let (url, _) = lists(&["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"], gemini).await;
     let lines = "[models]\nreviewer = \"gemini:2.5-pro\"\n[pools.p]\nprimary = [\"gemini:2.5-flash\", \"claude:sonnet\"]\n\
@@ -125,7 +125,7 @@ async fn model_retired_within_sixty_days_is_reported() {
 }
 
 #[tokio::test]
-async fn service_without_a_model_list_still_warns_of_retirements() {
+async fn retirements_are_reported_even_if_a_service_has_no_model_list() {
     let url = serve(Router::new()).await;
     let found = check_lists(&url, "[models]\nreviewer = \"gemini:3-pro-preview\"\n").await;
     assert_eq!(

@@ -98,7 +98,7 @@ async fn context_window_grows_with_the_prompt_up_to_its_limit() {
 }
 
 #[tokio::test]
-async fn prompt_that_fills_the_window_is_too_long() {
+async fn prompt_that_fills_the_context_window_maps_to_too_long() {
     let error = fails(lines(&[line("Fine."), last("stop", 12_288)])).await;
     assert_eq!(error.kind, CallErrorKind::TooLong);
     assert_eq!(error.usage.input_tokens, 12_288);

@@ -136,7 +136,7 @@ async fn tools_and_tool_calls_are_translated() {
 }
 
 #[tokio::test]
-async fn server_without_tools_is_called_again_without_them() {
+async fn server_without_tool_support_is_called_again_without_tools() {
     for (status, message) in [
         (500, "tools param requires --jinja flag"),
         (400, "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"),
@@ -298,7 +298,7 @@ async fn deeply_nested_json_is_rejected() {
 }
 
 #[tokio::test]
-async fn event_without_model_name_keeps_the_earlier_name() {
+async fn model_name_is_kept_when_a_later_event_has_none() {
     let body =
         text_stream("Fine.", "stop").replace("data: [DONE]", "data: {\"model\": \"\"}\n\ndata: [DONE]");
     let reply = call(Behaviour::Stream(body), false).await.0.unwrap();

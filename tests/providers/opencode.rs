@@ -105,7 +105,7 @@ async fn structured_output_must_match_the_schema() {
 /// After overload errors and rate limits, OpenCode retries forever. It also waits forever for a response. The call's
 /// deadline must end both.
 #[tokio::test]
-async fn endless_retries_end_at_the_deadline() {
+async fn endless_retries_by_opencode_end_at_the_deadline() {
     let short = |call: &mut ModelCall| call.deadline = Duration::from_secs(8);
     for behaviour in [
         Behaviour::Error(429, "rate_limit_error", Some(1)),

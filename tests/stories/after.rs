@@ -239,7 +239,7 @@ async fn tester_and_maintainer_roles_can_use_other_models() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn failing_ci_is_fixed_and_pushed_and_the_merge_ends_the_run() {
+async fn ci_failure_is_fixed_and_pushed_and_the_merge_ends_the_run() {
     if !can_run().await {
         return;
     }
@@ -322,7 +322,7 @@ async fn failing_ci_is_fixed_and_pushed_and_the_merge_ends_the_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn jobs_of_a_fork_pull_request_count_neither_as_pass_nor_failure() {
+async fn jobs_of_a_pull_request_from_a_fork_do_not_count_as_pass_or_failure() {
     if !can_run().await {
         return;
     }
@@ -397,7 +397,7 @@ async fn jobs_of_a_fork_pull_request_count_neither_as_pass_nor_failure() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn start_commands_on_a_pushed_change_start_nothing() {
+async fn start_command_starts_no_run_while_a_pushed_change_waits_for_its_merge() {
     if !can_run().await {
         return;
     }
@@ -458,7 +458,7 @@ fn small_answer(part: usize) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn outcome_of_a_merged_change_is_quoted_to_the_next_drafter_in_a_fence() {
+async fn next_drafter_gets_the_outcome_of_a_merged_change_in_a_prompt_fence() {
     if !can_run().await {
         return;
     }
@@ -507,7 +507,7 @@ async fn outcome_of_a_merged_change_is_quoted_to_the_next_drafter_in_a_fence() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_asks_a_person_after_three_fixes_in_a_row() {
+async fn run_asks_a_person_after_three_consecutive_fixes() {
     if !can_run().await {
         return;
     }
@@ -542,7 +542,7 @@ async fn run_asks_a_person_after_three_fixes_in_a_row() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn failure_after_two_fixes_or_already_on_main_is_not_fixed() {
+async fn ci_failure_is_not_fixed_after_two_fixes_or_if_main_fails_too() {
     if !can_run().await {
         return;
     }
@@ -575,7 +575,7 @@ async fn failure_after_two_fixes_or_already_on_main_is_not_fixed() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn flaky_failure_is_rebutted_without_a_push() {
+async fn drafter_can_rebut_a_flaky_ci_failure_without_a_push() {
     if !can_run().await {
         return;
     }
@@ -660,7 +660,7 @@ async fn review_comments_on_lines_are_answered_in_their_threads() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn edits_by_people_to_the_pull_request_are_kept() {
+async fn pull_request_edits_by_people_are_kept() {
     if !can_run().await {
         return;
     }
@@ -710,7 +710,7 @@ async fn edits_by_people_to_the_pull_request_are_kept() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn rewritten_branch_of_a_pushed_change_is_left_alone() {
+async fn rewritten_branch_of_a_pushed_change_is_left_unchanged() {
     if !can_run().await {
         return;
     }
@@ -752,7 +752,7 @@ async fn rewritten_branch_of_a_pushed_change_is_left_alone() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn review_during_a_fix_is_handled_after_it() {
+async fn review_submitted_during_a_fix_is_answered_after_the_fix() {
     if !can_run().await {
         return;
     }
@@ -782,7 +782,7 @@ async fn review_during_a_fix_is_handled_after_it() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn many_ci_events_cause_one_pull_read_and_a_merged_in_main_is_kept() {
+async fn many_ci_events_cause_one_pull_request_read_and_a_merge_of_main_is_kept() {
     if !can_run().await {
         return;
     }

@@ -130,7 +130,7 @@ async fn one_code_owner_of_each_file_must_approve() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn changes_requested_review_reaches_the_drafter_with_line_comments() {
+async fn review_that_requests_changes_is_sent_to_the_drafter_with_line_comments() {
     let (mut w, models) = with_reviewer(
         vec![|_| sound("src/lib.rs"), |_| {
             json!({ "edits": [{ "search": "The goal of", "replace": "The aim of" }], "replies": [] })
@@ -164,7 +164,7 @@ async fn changes_requested_review_reaches_the_drafter_with_line_comments() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn tampered_gate_comment_is_restored_and_needs_the_hash() {
+async fn tampered_gate_comment_is_restored_and_approval_then_needs_the_hash() {
     for deletes in [false, true] {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;
@@ -220,7 +220,7 @@ async fn tampered_gate_comment_is_restored_and_needs_the_hash() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn unanswered_gate_reminds_once_and_then_ends_the_run() {
+async fn unanswered_gate_sends_one_reminder_and_then_ends_the_run() {
     let day = Duration::from_secs(24 * 3600);
     let mut w = world_at_gate("remind_days = 3\nexpire_days = 5\n", "").await;
     let line = w.approve_line();
@@ -249,7 +249,7 @@ async fn unanswered_gate_reminds_once_and_then_ends_the_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn gate_shows_a_diff_of_a_persons_edit() {
+async fn diff_is_shown_when_a_person_edits_the_document_at_a_gate() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let path = "docs/lld/LLD-1.md";
@@ -266,7 +266,7 @@ async fn gate_shows_a_diff_of_a_persons_edit() {
 /// Each invalid answer must get a reaction or one comment, and must not change the run.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn invalid_gate_answers_change_nothing() {
+async fn invalid_gate_answers_do_not_change_the_run() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let line = w.approve_line();

@@ -41,7 +41,7 @@ fn test_file(path: &str, body: &str) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn forbidden_files_in_a_draft_are_named_and_nothing_runs() {
+async fn draft_with_forbidden_files_is_rejected_by_name_before_tests_run() {
     if !can_run().await {
         return;
     }
@@ -65,7 +65,7 @@ async fn forbidden_files_in_a_draft_are_named_and_nothing_runs() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn tests_that_prove_nothing_are_rejected_with_a_reason() {
+async fn vacuous_or_flaky_tests_are_rejected_with_a_reason() {
     if !can_run().await {
         return;
     }
@@ -104,7 +104,7 @@ const ONE_FAILS: &str = "#[test]\nfn one_and_one_are_two() {\n    assert_eq!(sum
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn change_is_made_in_a_repository_with_no_or_failing_tests() {
+async fn change_succeeds_in_a_repository_without_tests_or_with_failing_tests() {
     if !can_run().await {
         return;
     }
@@ -137,7 +137,7 @@ async fn change_is_made_in_a_repository_with_no_or_failing_tests() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn failing_or_slow_existing_tests_halt_before_any_model_call() {
+async fn failing_or_slow_existing_tests_halt_the_run_before_any_model_call() {
     if !can_run().await {
         return;
     }

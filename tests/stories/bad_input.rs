@@ -42,7 +42,7 @@ async fn issue_closed_between_steps_stops_the_run() {
 }
 
 #[tokio::test]
-async fn issue_deleted_between_steps_stops_the_run_silently() {
+async fn issue_deleted_between_steps_stops_the_run_without_a_comment() {
     let mut w = World::between_steps().await;
     let run = w.run().await.unwrap().id;
     w.hub.delete_issue(w.repo, w.issue, w.user("maya")).unwrap();
@@ -55,7 +55,7 @@ async fn issue_deleted_between_steps_stops_the_run_silently() {
 }
 
 #[tokio::test]
-async fn run_on_an_empty_issue_halts_and_says_what_is_missing() {
+async fn run_on_an_empty_issue_halts_and_lists_the_missing_parts() {
     let issue = Some(("Make it better".to_owned(), " \n\n".to_owned()));
     let mut w = World::new(Setting { issue, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
@@ -111,7 +111,7 @@ async fn repository_deleted_between_steps_ends_the_run() {
 }
 
 #[tokio::test]
-async fn new_repository_under_the_same_name_is_not_written_to() {
+async fn run_never_writes_to_a_new_repository_with_the_same_name() {
     for delivered in [true, false] {
         let w = World::between_steps().await;
         let (maya, run) = (w.user("maya"), w.run().await.unwrap().id);
@@ -198,7 +198,7 @@ async fn broken_repository_settings_are_reported_and_ignored() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repository_can_add_a_draft_gate_but_not_remove_one() {
+async fn repository_settings_can_add_a_draft_gate_but_not_remove_one() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let files = repository_file("[lld]\ndraft_gate = true\n");
     let mut w = World::new(Setting { script: Some(script), files, ..Setting::default() }).await;

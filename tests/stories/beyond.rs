@@ -64,7 +64,7 @@ impl World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn file_outside_the_spec_is_added_to_the_change_when_allowed() {
+async fn file_outside_the_spec_is_added_to_the_change_when_a_person_allows_it() {
     if !can_run().await {
         return;
     }
@@ -189,7 +189,7 @@ async fn stop_command_at_the_scope_gate_closes_the_gate() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn unanswered_scope_gate_reminds_once_and_then_ends_the_run() {
+async fn unanswered_scope_gate_sends_one_reminder_and_then_ends_the_run() {
     if !can_run().await {
         return;
     }
@@ -234,7 +234,7 @@ async fn scope_gate_does_not_open_for_an_unusable_file() {
 }
 
 #[tokio::test]
-async fn unproven_replacement_tests_halt_the_run_and_keep_the_code() {
+async fn unproven_replacement_tests_halt_the_run_and_the_code_is_kept() {
     if !can_run().await {
         return;
     }
@@ -259,7 +259,7 @@ async fn unproven_replacement_tests_halt_the_run_and_keep_the_code() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn proven_tests_replace_locked_ones_when_allowed() {
+async fn proven_tests_replace_locked_tests_when_a_person_allows_it() {
     if !can_run().await {
         return;
     }

@@ -45,7 +45,7 @@ fn assert_files_listed(text: &str) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn approval_needs_the_full_line_if_other_people_pushed_files() {
+async fn approval_needs_the_full_approve_line_if_other_people_pushed_files() {
     let mut w = world_of_files().await;
     w.push(&[WORKFLOW, CODE]);
     w.label("maya", "countersign:lld").await;
@@ -153,7 +153,7 @@ async fn rewritten_branch_is_left_unchanged_and_a_new_branch_is_opened() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn branch_created_with_a_lost_response_counts_as_ours() {
+async fn branch_counts_as_ours_when_the_response_to_its_creation_was_lost() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/approve").await;

@@ -284,7 +284,7 @@ async fn play(standing: &SavedWorld, moves: &[Move]) -> (Vec<String>, RunViewSta
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn random_events_push_no_unapproved_code_and_overwrite_no_work() {
+async fn random_events_never_push_unapproved_code_or_overwrite_work() {
     if !can_run().await {
         return;
     }

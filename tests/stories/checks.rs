@@ -37,7 +37,7 @@ fn checks_fault(method: &str, status: u16) -> HubFault {
 }
 
 #[tokio::test]
-async fn check_waits_for_a_person_and_succeeds_on_the_approved_commit() {
+async fn check_run_waits_for_a_person_and_succeeds_on_the_approved_commit() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let checks = w.checks();
@@ -117,7 +117,7 @@ async fn each_commit_gets_its_own_check_run_with_findings_as_annotations() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn rerequested_check_retries_only_a_halted_run() {
+async fn rerequested_check_run_retries_only_a_halted_run() {
     let script = Script::default().drafts(&design()).reviews(&approved()).drafts("");
     let mut w = World::with_script(script, "[lld]\nmax_rounds = 1\n").await;
     let check = w.checks().remove(0).id;
@@ -157,7 +157,7 @@ async fn rerequested_check_retries_only_a_halted_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn app_without_the_checks_permission_works_the_same() {
+async fn run_is_the_same_when_the_app_lacks_the_checks_permission() {
     let thread = async |fault: Option<HubFault>| {
         let mut w = world_of_files().await;
         fault.into_iter().for_each(|fault| w.hub.arm_fault(fault));
@@ -175,7 +175,7 @@ async fn app_without_the_checks_permission_works_the_same() {
 }
 
 #[tokio::test]
-async fn check_with_a_lost_response_is_not_created_twice() {
+async fn check_run_is_created_only_once_when_the_response_is_lost() {
     let mut w = world_of_files().await;
     w.hub.arm_fault(answer_lost("POST", "/check-runs"));
     w.label("maya", "countersign:lld").await;

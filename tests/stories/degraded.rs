@@ -73,7 +73,7 @@ fn add_line(file: &Path, line: &str) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_without_models_waits_and_resumes_by_itself() {
+async fn run_waits_when_no_model_is_available_and_resumes_by_itself() {
     let mut w = world_without_models().await;
     let ready = w.readyz().await;
     assert_eq!((&ready["ready"], &ready["degraded"]), (&json!(true), &json!(true)));
@@ -132,7 +132,7 @@ async fn run_waiting_for_a_key_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn claude_login_made_while_a_run_waits_is_noticed() {
+async fn waiting_run_calls_claude_again_after_a_login() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/dying-claude.sh");
     let toml = format!("[providers.claude]\npath = \"{program}\"\nconfig_dir = \"login\"\n");
     let models = Some(("claude:opus", "stub:reviewer"));
@@ -181,7 +181,7 @@ async fn busy_model_is_shown_in_one_line_of_the_status_comment() {
 }
 
 #[tokio::test]
-async fn refused_key_waits_for_the_operator_and_is_rarely_retried() {
+async fn call_with_a_refused_key_is_retried_after_ten_minutes_or_a_restart() {
     let script = || {
         Script::default()
             .fails("drafter", "auth")
@@ -256,7 +256,7 @@ async fn permanent_provider_errors_are_reported_and_not_retried() {
 }
 
 #[tokio::test]
-async fn declined_review_is_reported_at_the_gate() {
+async fn gate_comment_reports_that_the_reviewer_declined_to_answer() {
     let w = scripted_world(&Script::default().drafts(&design()).fails("reviewer", "refused")).await;
     let gate = w.find("INCONCLUSIVE: the design waits for a person").body;
     assert!(gate.contains("There is no verdict. The reviewer declined to answer."), "{gate}");
@@ -274,7 +274,7 @@ async fn round_without_a_draft_shows_no_author() {
 }
 
 #[tokio::test]
-async fn draft_by_an_unnamed_model_is_not_reviewed() {
+async fn draft_is_not_reviewed_when_its_model_is_unknown() {
     let place = tempfile::tempdir().unwrap();
     let toml = format!(
         "[providers.opencode]\npath = {:?}\nbase_url = \"http://127.0.0.1:1\"\n[[model]]\nid = \"maker/one\"\n\

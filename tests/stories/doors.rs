@@ -284,7 +284,7 @@ async fn delivery_that_cannot_be_stored_is_not_acknowledged() {
 }
 
 #[tokio::test]
-async fn private_listener_shows_counts_and_checks_its_host_name() {
+async fn private_listener_shows_counts_and_checks_the_host_header() {
     let mut w = world().await;
     let (url, token) = (w.private().await, w.token());
     let ready = |host: Option<&'static str>| {

@@ -88,7 +88,7 @@ fn own_sources() -> Vec<(String, Vec<u8>)> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn prompts_of_a_real_repository_stay_bounded() {
+async fn prompts_about_a_real_repository_stay_within_a_size_limit() {
     const FIVE: usize = 5;
     let body = "The sweep of GitHub's log of deliveries asks for a page at a time. Where the installation is suspended it \
                 should wait, and the `serve` log must say so once. It is done when a story shows it.";
@@ -110,7 +110,7 @@ async fn prompts_of_a_real_repository_stay_bounded() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn endless_findings_stop_at_the_cap_with_the_best_version() {
+async fn run_with_endless_findings_ends_at_the_round_cap_with_the_best_version() {
     let setting = Setting {
         as_files: true,
         script: Some(script().toml()),

@@ -42,7 +42,7 @@ async fn run_to_done(w: &mut World) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn lost_responses_change_nothing_people_see() {
+async fn lost_responses_do_not_change_the_visible_result() {
     let mut w = world().await;
     run_to_done(&mut w).await;
     let expected = visible_state(&w);
@@ -92,7 +92,7 @@ fn dropped_connection(method: &str, path_contains: &str, after_effect: bool) -> 
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn lost_responses_with_stale_reads_leave_no_duplicates() {
+async fn lost_responses_combined_with_stale_reads_cause_no_duplicates() {
     let mut w = world().await;
     run_to_done(&mut w).await;
     let expected = visible_state(&w);
@@ -119,7 +119,7 @@ async fn lost_responses_with_stale_reads_leave_no_duplicates() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn dropped_connections_and_slow_responses_change_nothing() {
+async fn dropped_connections_and_slow_responses_do_not_change_the_result() {
     let mut w = world().await;
     run_to_done(&mut w).await;
     let expected = visible_state(&w);
@@ -137,7 +137,7 @@ async fn dropped_connections_and_slow_responses_change_nothing() {
 }
 
 #[tokio::test]
-async fn redelivered_events_change_nothing() {
+async fn redelivered_events_do_not_change_the_result() {
     let mut w = world().await;
     run_to_done(&mut w).await;
     let expected = visible_state(&w);
@@ -149,7 +149,7 @@ async fn redelivered_events_change_nothing() {
 }
 
 #[tokio::test]
-async fn secondary_rate_limit_is_waited_out_without_a_call() {
+async fn no_call_is_made_until_a_secondary_rate_limit_ends() {
     let mut w = world().await;
     let limit = HubFault::SecondaryLimit {
         method: "POST".to_owned(),
@@ -171,7 +171,7 @@ async fn secondary_rate_limit_is_waited_out_without_a_call() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn primary_rate_limit_is_waited_out_without_a_call() {
+async fn no_call_is_made_until_a_primary_rate_limit_ends() {
     for status in [403, 429] {
         let mut w = world().await;
         let until = w.clock.now().plus(Duration::from_secs(600));
@@ -189,7 +189,7 @@ async fn primary_rate_limit_is_waited_out_without_a_call() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
-async fn rate_limit_published_by_another_server_is_waited_out() {
+async fn no_call_is_made_until_a_rate_limit_published_by_another_server_ends() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     let (home, lease) = (tempfile::tempdir().unwrap(), Duration::from_secs(600));
@@ -210,7 +210,7 @@ async fn rate_limit_published_by_another_server_is_waited_out() {
 }
 
 #[tokio::test]
-async fn only_repeated_git_failures_halt_a_fetch() {
+async fn run_halts_only_after_repeated_git_fetch_failures() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(1).await;
@@ -236,7 +236,7 @@ async fn only_repeated_git_failures_halt_a_fetch() {
 }
 
 #[tokio::test]
-async fn refused_installation_token_is_replaced_mid_run() {
+async fn refused_installation_token_is_replaced_during_a_run() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let line = w.approve_line();
@@ -247,7 +247,7 @@ async fn refused_installation_token_is_replaced_mid_run() {
 }
 
 #[tokio::test]
-async fn issue_not_visible_yet_is_waited_for() {
+async fn run_waits_for_an_issue_that_is_not_visible_yet() {
     let mut w = world().await;
     let until = w.clock.now().plus(Duration::from_secs(60));
     w.hub.arm_fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
@@ -261,7 +261,7 @@ async fn issue_not_visible_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn issue_never_visible_ends_the_run_with_a_reason() {
+async fn run_ends_with_a_reason_if_its_issue_never_becomes_visible() {
     let mut w = world().await;
     let until = w.clock.now().plus(Duration::from_secs(3600));
     w.hub.arm_fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
@@ -470,7 +470,7 @@ async fn comments_for_a_locked_pull_request_go_to_the_issue() {
 }
 
 #[tokio::test]
-async fn failed_permission_lookup_is_retried_not_refused() {
+async fn command_is_retried_not_refused_when_the_permission_lookup_fails() {
     let mut w = world().await;
     let broken = |status| HubFault::Status {
         method: "GET".to_owned(),

@@ -59,7 +59,7 @@ async fn free_tier_world(private: bool, more: &str) -> (World, Arc<AtomicU32>) {
 }
 
 #[tokio::test]
-async fn approval_by_gemini_flash_does_not_count_as_one_by_gemini_pro() {
+async fn approval_by_gemini_flash_does_not_count_when_gemini_pro_was_requested() {
     let (mut w, api_calls) = free_tier_world(false, "").await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
@@ -82,7 +82,7 @@ async fn approval_by_gemini_flash_does_not_count_as_one_by_gemini_pro() {
 }
 
 #[tokio::test]
-async fn configured_successor_model_reviews_and_is_named() {
+async fn configured_successor_model_reviews_and_is_named_at_the_gate() {
     let setting = "[models.successors]\n\"gemini:pro\" = [\"gemini-2.5-flash\"]\n";
     let (mut w, api_calls) = free_tier_world(false, setting).await;
     w.label("maya", "countersign:lld").await;
@@ -100,7 +100,7 @@ async fn configured_successor_model_reviews_and_is_named() {
 }
 
 #[tokio::test]
-async fn free_tier_key_receives_nothing_of_a_private_repository() {
+async fn nothing_from_a_private_repository_is_sent_with_a_free_tier_key() {
     let (mut w, api_calls) = free_tier_world(true, "").await;
     w.label("maya", "countersign:lld").await;
     let status = w.find("Rehearsal").body;
@@ -132,7 +132,7 @@ async fn answer_without_usage(State(bill): State<Arc<AtomicU64>>, Json(request):
 }
 
 #[tokio::test]
-async fn recorded_cost_covers_the_bill_when_usage_is_unknown() {
+async fn recorded_cost_is_at_least_the_bill_when_usage_is_unknown() {
     let bill = Arc::new(AtomicU64::new(0));
     let url = serve(
         Router::new().route("/v1beta/models/{target}", post(answer_without_usage)).with_state(bill.clone()),

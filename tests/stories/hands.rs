@@ -270,13 +270,13 @@ const BEFORE_THE_PUSH: &[(PullAction, RunState, &str)] = &[
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pull_request_actions_during_the_tests_are_respected() {
+async fn run_keeps_pull_request_changes_by_people_made_during_the_tests() {
     assert_outcomes(Phase::Work, BEFORE_THE_PUSH).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pull_request_actions_at_the_code_gate_are_respected() {
+async fn run_keeps_pull_request_changes_by_people_made_at_the_code_gate() {
     assert_outcomes(
         Phase::Gate,
         &[
@@ -295,13 +295,13 @@ async fn pull_request_actions_at_the_code_gate_are_respected() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pull_request_actions_before_the_push_are_respected() {
+async fn run_keeps_pull_request_changes_by_people_made_before_the_push() {
     assert_outcomes(Phase::Push, BEFORE_THE_PUSH).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pull_request_actions_before_the_merge_are_respected() {
+async fn run_keeps_pull_request_changes_by_people_made_before_the_merge() {
     assert_outcomes(
         Phase::Merge,
         &[
@@ -324,7 +324,7 @@ async fn pull_request_actions_before_the_merge_are_respected() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pull_request_actions_at_a_fix_gate_are_respected() {
+async fn run_keeps_pull_request_changes_by_people_made_at_a_fix_gate() {
     assert_outcomes(
         Phase::Fix,
         &[
@@ -343,7 +343,7 @@ async fn pull_request_actions_at_a_fix_gate_are_respected() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn change_is_tested_on_a_default_branch_that_moved() {
+async fn change_is_tested_on_the_new_head_of_the_default_branch() {
     if !can_run().await {
         return;
     }
@@ -399,7 +399,7 @@ async fn change_is_tested_on_a_default_branch_that_moved() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn fix_failing_on_the_default_branch_keeps_the_pushed_change() {
+async fn run_keeps_waiting_for_the_merge_when_a_fix_fails_on_the_default_branch() {
     if !can_run().await {
         return;
     }

@@ -175,7 +175,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn spec_becomes_a_pull_request_whose_tests_fail_without_its_code() {
+async fn pull_request_for_a_spec_has_tests_that_fail_without_its_code() {
     if !can_run().await {
         return;
     }
@@ -325,7 +325,7 @@ async fn spec_becomes_a_pull_request_whose_tests_fail_without_its_code() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn tests_that_pass_without_code_are_sent_back_and_proven_ones_locked() {
+async fn tests_that_pass_without_code_are_sent_back_and_proven_tests_are_locked() {
     if !can_run().await {
         return;
     }
@@ -368,7 +368,7 @@ async fn tests_that_pass_without_code_are_sent_back_and_proven_ones_locked() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn code_failing_its_tests_is_sent_back_and_never_pushed() {
+async fn code_that_fails_its_tests_is_sent_back_and_never_pushed() {
     if !can_run().await {
         return;
     }
@@ -427,7 +427,7 @@ async fn new_dependencies_in_a_changed_manifest_are_not_fetched() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn code_gate_accepts_revise_and_never_overwrites_peoples_commits() {
+async fn revise_at_the_code_gate_never_overwrites_commits_by_people() {
     if !can_run().await {
         return;
     }
@@ -479,7 +479,7 @@ fn overflow_test() -> Value {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn code_failing_only_a_reviewer_test_is_fixed_and_the_test_kept() {
+async fn code_is_fixed_when_only_a_reviewer_test_fails_and_the_test_is_kept() {
     if !can_run().await {
         return;
     }
@@ -560,7 +560,7 @@ async fn finding_stays_open_when_its_test_no_longer_builds() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn reviewer_test_failing_in_the_full_suite_is_left_out() {
+async fn reviewer_test_that_fails_only_in_the_full_suite_is_dropped() {
     if !can_run().await {
         return;
     }
@@ -585,7 +585,7 @@ async fn reviewer_test_failing_in_the_full_suite_is_left_out() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn reviewer_rules_on_a_rebutted_test_and_the_gate_shows_it() {
+async fn gate_shows_the_reviewers_ruling_on_a_rebutted_test() {
     if !can_run().await {
         return;
     }
@@ -644,7 +644,7 @@ async fn repository_checks_run_before_the_review() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn reviewer_tests_survive_a_busy_model_a_pause_and_a_restart() {
+async fn reviewer_tests_are_kept_after_a_busy_model_a_pause_and_a_restart() {
     if !can_run().await {
         return;
     }
@@ -749,7 +749,7 @@ async fn workflow_file_is_offered_as_a_patch_and_never_committed() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn response_without_reviewer_tests_is_reported_and_not_fatal() {
+async fn response_without_reviewer_tests_is_reported_and_does_not_halt_the_run() {
     if !can_run().await {
         return;
     }
@@ -779,7 +779,7 @@ async fn response_without_reviewer_tests_is_reported_and_not_fatal() {
 }
 
 #[tokio::test]
-async fn broken_existing_tests_halt_before_any_model_call() {
+async fn broken_existing_tests_halt_the_run_before_any_model_call() {
     if !can_run().await {
         return;
     }
@@ -803,7 +803,7 @@ async fn broken_existing_tests_halt_before_any_model_call() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn unbuildable_spec_is_refused_before_any_model_call() {
+async fn spec_that_cannot_be_built_halts_the_run_before_any_model_call() {
     if !can_run().await {
         return;
     }

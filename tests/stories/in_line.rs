@@ -92,7 +92,7 @@ async fn wait_until_queued(providers: &ModelProviders) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_without_a_free_worker_retries_and_shows_why() {
+async fn run_waits_and_shows_the_reason_when_no_worker_is_free() {
     let mut w = single_worker_world().await;
     let (held, calls) = w.fill_queue().await;
     // Steps run one after the other here, so this would hang if a step waited for a worker.
@@ -120,7 +120,7 @@ async fn run_without_a_free_worker_retries_and_shows_why() {
 }
 
 #[tokio::test]
-async fn stopping_server_starts_no_queued_program() {
+async fn server_starts_no_queued_program_while_it_stops() {
     let w = single_worker_world().await;
     let [public, private] = [(); 2].map(|()| tokio::net::TcpListener::bind("127.0.0.1:0"));
     let (public, private) = (public.await.unwrap(), private.await.unwrap());

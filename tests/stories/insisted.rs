@@ -36,7 +36,7 @@ async fn assert_gate_with_warnings(w: &mut World, warned: usize, reviews: &[Stri
 }
 
 #[tokio::test]
-async fn unknown_name_goes_back_to_the_drafter_only_once() {
+async fn draft_with_an_unknown_name_is_sent_back_only_once() {
     let drafts: Drafts = vec![
         |_| draft_with_unknown_name().replacen("`src/lib.rs` | Modify", "`src/absent.rs` | Modify", 1),
         |_| edit("`src/absent.rs` | Modify", "`src/lib.rs` | Modify"),
@@ -79,7 +79,7 @@ async fn unknown_name_and_test_plan_gap_are_reported_separately() {
 }
 
 #[tokio::test]
-async fn unknown_names_in_the_last_draft_go_to_the_reviewer() {
+async fn unknown_names_in_the_last_draft_are_reported_to_the_reviewer() {
     let drafts: Drafts =
         vec![|_| draft_with_unknown_name(), |_| edit("2. If the check fails, stop there.", OTHER), |_| {
             edit("3. Make the change", "3. In `src/reporter.rs`, make the change")
@@ -97,7 +97,7 @@ async fn unknown_names_in_the_last_draft_go_to_the_reviewer() {
 }
 
 #[tokio::test]
-async fn unknown_names_in_a_persons_version_go_to_the_reviewer() {
+async fn unknown_names_in_a_version_by_a_person_are_reported_to_the_reviewer() {
     let setting =
         Setting { as_files: true, toml: "[lld]\nmax_rounds = 1\n".to_owned(), ..Setting::default() };
     let (mut w, models) = with_reviewer(vec![|_| sound("src/lib.rs")], |_| approved(), setting).await;

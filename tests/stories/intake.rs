@@ -138,7 +138,7 @@ async fn two_deliveries_of_one_label_start_one_run() {
 }
 
 #[tokio::test]
-async fn out_of_order_deliveries_apply_in_arrival_order() {
+async fn out_of_order_deliveries_are_processed_in_arrival_order() {
     let mut w = world().await;
     let start = w.comment_without_webhook("sam", "/lld").await;
     w.pass(60);
@@ -160,7 +160,7 @@ async fn out_of_order_deliveries_apply_in_arrival_order() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn late_revise_and_stop_are_refused_and_a_late_start_is_accepted() {
+async fn late_revise_and_stop_commands_are_refused_and_a_late_start_is_accepted() {
     let mut w = world().await;
     let start = w.comment_without_webhook("sam", "/lld").await;
     w.pass(600);
@@ -227,7 +227,7 @@ async fn world_with_unopened_gate() -> World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn approval_written_between_gate_comment_and_gate_opening_is_accepted() {
+async fn approval_written_after_the_gate_comment_but_before_its_gate_is_accepted() {
     let mut w = world_with_unopened_gate().await;
     w.pass(20);
     let approval = w.comment_without_webhook("sam", "/approve").await;
@@ -243,7 +243,7 @@ async fn approval_written_between_gate_comment_and_gate_opening_is_accepted() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn approval_found_before_its_gate_opens_is_applied_once_it_opens() {
+async fn approval_found_before_its_gate_opens_is_applied_when_the_gate_opens() {
     let mut w = world_with_unopened_gate().await;
     w.pass(20);
     let approval = w.comment_without_webhook("sam", "/approve").await;
@@ -377,7 +377,7 @@ async fn status_of(stream: &mut TcpStream) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn half_sent_bodies_do_not_block_other_deliveries() {
+async fn incomplete_request_bodies_do_not_block_other_deliveries() {
     let w = world().await;
     let limit = countersign::limits::PENDING_DELIVERY_BYTES;
     let unsigned =
@@ -478,7 +478,7 @@ async fn run_of_a_suspended_installation_pauses_and_resumes() {
 }
 
 #[tokio::test]
-async fn removed_repository_ends_its_runs_and_keeps_data_for_a_month() {
+async fn runs_of_a_removed_repository_end_and_its_data_is_kept_for_a_month() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let folder = w.app.store.repo_dir(w.repo);
@@ -542,7 +542,7 @@ async fn repository_added_back_within_a_month_keeps_its_data() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn archived_repository_ends_its_runs_and_a_renamed_one_does_not() {
+async fn archiving_a_repository_ends_its_runs_and_renaming_it_does_not() {
     for (action, elsewhere) in [("archived", false), ("transferred", true), ("renamed", false)] {
         let mut w = world().await;
         w.comes_to_the_gate().await;
@@ -563,7 +563,7 @@ async fn archived_repository_ends_its_runs_and_a_renamed_one_does_not() {
 }
 
 #[tokio::test]
-async fn uninstalled_app_ends_its_runs() {
+async fn uninstalling_the_app_ends_its_runs() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.hub.uninstall(w.installation).unwrap();
@@ -576,7 +576,7 @@ async fn uninstalled_app_ends_its_runs() {
 }
 
 #[tokio::test]
-async fn clock_set_back_an_hour_delays_nothing() {
+async fn clock_set_back_by_an_hour_does_not_delay_an_approval() {
     let mut w = world().await;
     w.comment("sam", "/lld").await;
     w.find("Rehearsal");
@@ -592,7 +592,7 @@ async fn clock_set_back_an_hour_delays_nothing() {
 }
 
 #[tokio::test]
-async fn clock_set_a_year_ahead_loses_no_delivery() {
+async fn no_delivery_is_lost_when_the_clock_is_set_ahead_by_a_year() {
     let mut w = world().await;
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/lld").unwrap();
     w.hub.wait_for_webhooks().await;
@@ -614,7 +614,7 @@ async fn clock_set_a_year_ahead_loses_no_delivery() {
 }
 
 #[tokio::test]
-async fn late_removal_events_do_not_remove_a_present_repository() {
+async fn late_removal_events_are_ignored_if_the_repository_is_present() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let lists = [("repositories_removed", w.repository_list()), ("repositories_added", json!([]))];
@@ -637,7 +637,7 @@ async fn late_removal_events_do_not_remove_a_present_repository() {
 }
 
 #[tokio::test]
-async fn same_second_labels_in_two_repositories_both_start_runs() {
+async fn labels_set_in_two_repositories_in_the_same_second_both_start_runs() {
     let mut w = world().await;
     let maya = w.user("maya");
     let other =

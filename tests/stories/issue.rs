@@ -94,7 +94,7 @@ fn approving_script() -> Script {
 }
 
 #[tokio::test]
-async fn approve_new_written_twice_opens_only_one_issue() {
+async fn two_approve_new_commands_open_only_one_issue() {
     let mut w = issue_world(CLEAR, "", None).await;
     w.reach_issue_gate().await;
     // A bare `/approve` and one with only a hash name no option.
@@ -546,7 +546,7 @@ async fn route_model_reads_the_code_and_asks_open_questions() {
 }
 
 #[tokio::test]
-async fn filed_issue_keeps_checkboxes_names_and_open_suggestions() {
+async fn filed_issue_keeps_its_checkboxes_code_names_and_open_suggestions() {
     let criterion = "- [ ] AC-2 An empty input is refused";
     let wrapped = "- [ ] AC-2 `tally` **must** refuse an empty input_file,\n  as `__main__` does\n- [ ] AC-3 `max_rounds` stays 4";
     let draft = rehearsed("issue").replace(criterion, wrapped);
@@ -569,7 +569,7 @@ async fn filed_issue_keeps_checkboxes_names_and_open_suggestions() {
 }
 
 #[tokio::test]
-async fn similar_open_issues_are_listed_by_number() {
+async fn similar_open_issues_are_listed_with_their_numbers() {
     let mut w = issue_world(CLEAR, "", None).await;
     let maya = w.user("maya");
     for title in [
@@ -620,7 +620,7 @@ fn script_with_review(review: &serde_json::Value) -> Script {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn stop_during_filing_still_files_the_issue() {
+async fn issue_is_filed_even_if_a_stop_command_arrives_during_filing() {
     for way in ["in-place", "new"] {
         let mut w = issue_world(CLEAR, "", Some(approving_script())).await;
         w.reach_issue_gate().await;
@@ -682,7 +682,7 @@ async fn hostile_idea_is_filed_without_active_markdown() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn drafter_of_a_filed_issues_design_gets_the_answered_questions() {
+async fn design_drafter_gets_the_answered_questions_of_a_filed_issue() {
     let review = |prompt: &str| match prompt.contains("only a person can decide") {
         true => json!({ "questions": [] }),
         false => approved(),

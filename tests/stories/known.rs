@@ -27,7 +27,7 @@ fn edit(search: &str, replace: &str) -> String {
 }
 
 #[tokio::test]
-async fn unknown_names_go_back_to_the_drafter_with_suggestions() {
+async fn unknown_names_are_reported_to_the_drafter_with_suggestions() {
     let drafts: Drafts = vec![|_| design_about(WRONG_NAMES), |_| edit(WRONG_NAMES, &corrected_names())];
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting::default()).await;
     let made: (&str, &[u8]) = ("src/made.pb.go", b"func durationn() {}\n");
@@ -76,7 +76,7 @@ fn issue(prompt: &str) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn finding_shared_by_three_designs_reaches_the_fourth_drafter() {
+async fn finding_repeated_in_three_designs_is_shown_to_the_fourth_drafter() {
     fn drafts(prompt: &str) -> String {
         if prompt.starts_with("Revise") {
             return edit("Behaviour that the issue does not mention", "Behaviour the issue does not mention");

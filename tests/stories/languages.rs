@@ -209,7 +209,7 @@ impl Sample {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn red_test_runs_and_mutation_checks_agree_in_four_languages() {
+async fn change_report_lists_red_tests_and_mutations_in_four_languages() {
     for sample in SAMPLES {
         let has_tool = |folder: std::path::PathBuf| folder.join(sample.tool).is_file();
         let path = std::env::var_os("PATH").unwrap_or_default();

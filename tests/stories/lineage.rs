@@ -44,7 +44,7 @@ fn links(w: &World) -> Vec<(String, String, Value)> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn audit_chain_covers_every_record_of_a_run_and_its_commit_names_a_link() {
+async fn audit_chain_covers_every_run_record_and_the_commit_cites_an_entry() {
     let w = world_with_finished_run().await;
     let links = links(&w);
     let keys: Vec<&str> = links.iter().map(|(key, ..)| key.as_str()).collect();
@@ -103,7 +103,7 @@ async fn audit_chain_covers_every_record_of_a_run_and_its_commit_names_a_link() 
 }
 
 #[tokio::test]
-async fn audit_chain_has_all_evidence_and_the_pull_request_names_its_head() {
+async fn audit_chain_has_all_evidence_and_the_pull_request_cites_its_head_hash() {
     // The checks remove the number from the heading.
     let draft = design().replacen("## Requirements\n", "## 3. Requirements\n", 1);
     let script = Script::default()
@@ -172,7 +172,7 @@ async fn verify_after_damage(w: &World, name: &str, damage: &str) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn audit_verify_names_each_row_that_was_tampered_with() {
+async fn audit_verify_command_lists_each_tampered_row() {
     let w = world_with_finished_run().await;
     for (name, damage, words) in [
         (

@@ -134,7 +134,7 @@ async fn heading_numbers_written_by_a_model_are_removed() {
 }
 
 #[tokio::test]
-async fn halted_run_keeps_the_published_version_with_its_verdict() {
+async fn published_version_and_its_verdict_are_kept_when_a_run_halts() {
     let refuses = review("REVISE", &[finding("No test", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved());
     let script = script.edits("The goal of", "The aim of").reviews(&refuses).drafts("");
@@ -170,7 +170,7 @@ async fn permissions_are_read_from_github_at_each_command() {
 }
 
 #[tokio::test]
-async fn quoted_or_embedded_commands_do_nothing() {
+async fn quoted_or_embedded_commands_are_ignored() {
     let mut w = world().await;
     for text in [
         "`/lld`",
@@ -274,7 +274,7 @@ async fn version_pushed_during_drafting_is_not_overwritten() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn next_run_keeps_a_version_a_person_pushed_after_a_stop() {
+async fn version_pushed_by_a_person_after_a_stop_is_kept_by_the_next_run() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let theirs = committed_design(&w) + "\nA sentence by a person.\n";
@@ -302,7 +302,7 @@ async fn next_draft_uses_the_edited_issue() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn revise_applies_to_a_persons_own_version() {
+async fn revise_command_applies_to_a_version_pushed_by_a_person() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let theirs = committed_design(&w) + "\nA sentence by a person.\n";
@@ -316,7 +316,7 @@ async fn revise_applies_to_a_persons_own_version() {
 }
 
 #[tokio::test]
-async fn run_halted_at_its_start_replaces_the_previous_label() {
+async fn run_that_halts_at_its_start_replaces_the_previous_status_label() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;

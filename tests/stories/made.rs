@@ -66,7 +66,7 @@ async fn pages_workflow_publishes_index_and_pages_together() {
 }
 
 #[tokio::test]
-async fn approve_lists_and_keeps_a_page_changed_by_a_person() {
+async fn page_changed_by_a_person_is_listed_and_kept_at_approval() {
     let mut w = toy_world("", sound_script()).await;
     w.label("maya", "countersign:pages").await;
     let branch = format!("countersign/issue-{}", w.issue);

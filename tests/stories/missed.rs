@@ -121,7 +121,7 @@ async fn delivery_redelivered_and_swept_is_processed_once() {
 }
 
 #[tokio::test]
-async fn failed_sweep_restarts_from_its_old_position() {
+async fn sweep_restarts_from_its_old_position_after_a_failure() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -154,7 +154,7 @@ async fn failed_sweep_restarts_from_its_old_position() {
 }
 
 #[tokio::test]
-async fn delivery_github_cannot_return_blocks_no_other_delivery() {
+async fn delivery_that_github_cannot_return_blocks_no_other_delivery() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -179,7 +179,7 @@ async fn delivery_github_cannot_return_blocks_no_other_delivery() {
 }
 
 #[tokio::test]
-async fn delivery_github_no_longer_has_blocks_no_other_delivery() {
+async fn delivery_deleted_by_github_blocks_no_other_delivery() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -197,7 +197,7 @@ async fn delivery_github_no_longer_has_blocks_no_other_delivery() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn sweep_reads_many_deliveries_by_page_and_in_order() {
+async fn sweep_reads_many_deliveries_page_by_page_and_in_order() {
     let w = world().await;
     let (repo, issue, maya, clock) = (w.repo, w.issue, w.user("maya"), w.clock.clone());
     let mut w = w
@@ -239,7 +239,7 @@ async fn sweep_skips_installations_not_on_the_allow_list() {
 }
 
 #[tokio::test]
-async fn lost_delivery_is_recovered_and_older_deliveries_are_not() {
+async fn sweep_recovers_a_lost_delivery_but_not_older_deliveries() {
     let mut w = world().await;
     w.comment("maya", "/lld").await;
     let guid = w.hub.deliveries().into_iter().rfind(|d| d.event == "issue_comment").unwrap().guid;
@@ -268,7 +268,7 @@ async fn lost_delivery_is_recovered_and_older_deliveries_are_not() {
 }
 
 #[tokio::test]
-async fn label_whose_delivery_was_lost_is_found_on_the_issue() {
+async fn label_is_found_on_the_issue_when_its_delivery_was_lost() {
     let mut w = world().await.labeled_during_downtime("maya").await;
     w.hub.forget_deliveries().unwrap();
     assert_eq!(w.sweep().await, 0);
@@ -319,7 +319,7 @@ async fn label_set_by_a_person_without_the_role_is_refused_once() {
 }
 
 #[tokio::test]
-async fn label_refused_when_delivered_is_not_looked_up_again() {
+async fn permission_for_a_refused_label_is_not_looked_up_again() {
     let mut w = world().await;
     w.label("stranger", LABEL).await;
     let lookups = w.count_gets("/collaborators/");
@@ -329,7 +329,7 @@ async fn label_refused_when_delivered_is_not_looked_up_again() {
 }
 
 #[tokio::test]
-async fn found_label_is_retried_when_the_permission_lookup_fails() {
+async fn label_found_by_polling_is_processed_after_permission_lookup_recovers() {
     let mut w = world().await.labeled_during_downtime("maya").await;
     w.hub.forget_deliveries().unwrap();
     w.hub.arm_fault(read_fault("/collaborators/", 500, 2));
@@ -358,7 +358,7 @@ async fn label_set_by_a_bot_never_starts_a_run() {
 }
 
 #[tokio::test]
-async fn label_found_then_delivered_starts_one_run() {
+async fn label_found_by_polling_and_delivered_later_starts_one_run() {
     let mut w = world().await.labeled_during_downtime("maya").await;
     assert_eq!(w.look().await, search_result(1));
     w.wait(60).await;
@@ -370,7 +370,7 @@ async fn label_found_then_delivered_starts_one_run() {
 }
 
 #[tokio::test]
-async fn label_delivered_and_found_together_starts_one_run() {
+async fn label_delivered_and_found_by_polling_at_the_same_time_starts_one_run() {
     let mut w = world().await.labeled_during_downtime("maya").await;
     w.app.intake.sweep().await.unwrap();
     assert_eq!(w.look().await, search_result(1));
@@ -402,7 +402,7 @@ async fn late_suspension_delivery_is_ignored_if_the_state_has_changed() {
 }
 
 #[tokio::test]
-async fn label_search_notices_a_missed_suspension() {
+async fn label_polling_detects_a_missed_suspension() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
     w.step(2).await;
@@ -421,7 +421,7 @@ async fn label_search_notices_a_missed_suspension() {
 }
 
 #[tokio::test]
-async fn approval_written_during_suspension_is_accepted_after_it() {
+async fn approval_written_during_a_suspension_is_accepted_when_it_ends() {
     for delivered in [true, false] {
         let mut w = world().await;
         w.comes_to_the_gate().await;
@@ -451,7 +451,7 @@ async fn approval_written_during_suspension_is_accepted_after_it() {
 }
 
 #[tokio::test]
-async fn lifted_suspension_wakes_a_running_engine() {
+async fn running_engine_resumes_runs_when_a_suspension_is_lifted() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
     w.step(2).await;
@@ -484,7 +484,7 @@ async fn lifted_suspension_wakes_a_running_engine() {
 }
 
 #[tokio::test]
-async fn missed_repository_deletion_ends_its_runs() {
+async fn runs_end_when_the_deletion_of_their_repository_was_missed() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let repo = w.repo;
@@ -543,7 +543,7 @@ impl World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn late_close_of_an_old_pull_request_does_not_stop_the_newer_run() {
+async fn late_close_event_of_an_old_pull_request_does_not_stop_a_newer_run() {
     for how in [Late::Swept, Late::Redelivered] {
         let mut w = world_of_files().await;
         let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
@@ -575,7 +575,7 @@ async fn late_close_of_an_old_pull_request_does_not_stop_the_newer_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn closing_a_pull_request_stops_the_run_that_took_it_over() {
+async fn closing_a_pull_request_stops_the_newer_run_that_reuses_it() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
@@ -594,7 +594,7 @@ async fn closing_a_pull_request_stops_the_run_that_took_it_over() {
 }
 
 #[tokio::test]
-async fn redelivered_close_or_label_is_ignored_if_it_was_undone() {
+async fn redelivered_close_or_label_event_is_ignored_if_it_was_undone() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
@@ -620,7 +620,7 @@ async fn redelivered_close_or_label_is_ignored_if_it_was_undone() {
 }
 
 #[tokio::test]
-async fn label_removed_before_its_delivery_does_nothing() {
+async fn label_removed_before_its_delivery_starts_no_run() {
     let mut w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.with_failed_webhooks(|hub| hub.label(repo, issue, maya, LABEL).unwrap()).await;

@@ -74,7 +74,7 @@ async fn provider_error_text_is_not_taken_as_a_design() {
 }
 
 #[tokio::test]
-async fn same_mechanical_mistakes_three_times_halt_the_run() {
+async fn run_halts_when_three_drafts_repeat_the_same_mechanical_mistakes() {
     // Rewording the goal does not fix a path that does not exist.
     let wrong = design().replace("`{{path}}` | Modify", "`src/nowhere.rs` | Modify");
     let script = Script::default()
@@ -98,7 +98,7 @@ async fn same_mechanical_mistakes_three_times_halt_the_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn same_test_plan_gaps_three_times_halt_the_run() {
+async fn run_halts_when_three_drafts_repeat_the_same_test_plan_gaps() {
     let untested = design().replace(
         "| 030 | What passed before still passes (REQ-3)",
         "| 030 | What passed before still passes (REQ-1)",
@@ -219,7 +219,7 @@ async fn gate_at_the_round_cap_offers_the_best_version() {
 }
 
 #[tokio::test]
-async fn rounds_without_progress_stop_before_the_cap() {
+async fn run_stops_before_the_round_cap_when_rounds_make_no_progress() {
     let same = |repeats| review("REVISE", &[finding("One", repeats)], &[]);
     let script = Script::default()
         .drafts(&design())

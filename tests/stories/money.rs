@@ -80,7 +80,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn run_at_its_cap_pauses_once_until_a_maintainer_raises_it() {
+async fn run_at_its_cap_pauses_once_until_a_maintainer_raises_the_cap() {
     let mut w = priced_world("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.newest();
@@ -168,7 +168,7 @@ async fn stop_ends_a_paused_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn day_cap_pause_ends_with_the_day() {
+async fn pause_at_the_daily_cap_ends_with_the_day() {
     let mut w = priced_world("repository_day = \"$1\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Adversarial review").body;
@@ -237,7 +237,7 @@ async fn budget_pause_says_that_waiting_for_the_next_day_does_not_help() {
 }
 
 #[tokio::test]
-async fn spending_of_all_runs_counts_against_the_day_cap() {
+async fn spending_of_all_runs_counts_against_the_daily_cap() {
     let mut w = priced_world("repository_day = \"$1.05\"", true).await;
     w.comes_to_the_gate().await;
     let spent = w.spending(w.run().await.unwrap().id).await.billed;
@@ -250,7 +250,7 @@ async fn spending_of_all_runs_counts_against_the_day_cap() {
 }
 
 #[tokio::test]
-async fn call_lost_in_a_crash_keeps_its_budget_reserved_until_settled() {
+async fn budget_of_a_call_lost_in_a_crash_stays_reserved_until_it_is_settled() {
     let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
     let toml = format!("{PRICES}[budget]\nrun = \"$2.005\"\n");
     let setting = Setting { script: Some(slow), toml, private: true, ..Setting::default() };
@@ -385,7 +385,7 @@ async fn public_repository_shows_no_costs() {
 }
 
 #[tokio::test]
-async fn unbilled_calls_count_against_no_cap() {
+async fn unbilled_calls_do_not_count_against_any_cap() {
     let script = Script::default().drafts(&design()).reviews(&approved()).toml();
     let toml = format!("{PRICES}[budget]\ncall = \"$0.01\"\nrun = \"$0.01\"\nrepository_day = \"$0.01\"\n");
     let mut w = World::new(Setting { script: Some(script), toml, private: true, ..Setting::default() }).await;
@@ -447,7 +447,7 @@ async fn retry_command_resumes_a_halted_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repeated_or_malformed_budget_commands_raise_the_cap_only_once() {
+async fn repeated_budget_command_raises_the_cap_once_and_malformed_one_never() {
     let mut w = priced_world("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
     w.comment("max", "/budget +1").await;
     assert!(w.run().await.is_none() && w.reactions_to("/budget +1").contains("[]"), "{}", w.thread());

@@ -75,7 +75,7 @@ fn pause_request(repository: Option<&str>) -> PauseRequest {
 }
 
 #[tokio::test]
-async fn control_socket_serves_only_the_owner_of_the_data() {
+async fn control_socket_serves_only_the_owner_of_the_data_directory() {
     let w = world().await;
     assert!(matches!(
         w.post::<ControlMessage>("/pause", pause_request(None)).await,
@@ -163,7 +163,7 @@ async fn pause_is_shown_on_the_thread_until_it_ends() {
 }
 
 #[tokio::test]
-async fn pause_note_is_added_and_removed_whatever_the_line_endings() {
+async fn pause_note_is_added_and_removed_with_any_line_endings() {
     let mut w = world().await;
     let open = w.socket();
     w.comes_to_the_gate().await;
@@ -228,7 +228,7 @@ async fn status_comment_written_by_a_step_shows_a_new_pause() {
 }
 
 #[tokio::test]
-async fn pause_note_waits_for_the_step_in_progress() {
+async fn pause_note_is_added_after_the_step_in_progress_ends() {
     let slow = REHEARSAL.replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
     let mut w = World::new(Setting { script: Some(slow), ..Setting::default() }).await;
     let _open = w.socket();
@@ -253,7 +253,7 @@ async fn pause_note_waits_for_the_step_in_progress() {
 }
 
 #[tokio::test]
-async fn retry_refuses_a_run_that_did_not_fail() {
+async fn retry_command_refuses_a_run_that_did_not_fail() {
     let mut w = world().await;
     let _open = w.socket();
     w.comes_to_the_gate().await;
@@ -269,7 +269,7 @@ async fn retry_refuses_a_run_that_did_not_fail() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn forget_requires_that_no_run_is_live() {
+async fn forget_command_refuses_a_repository_with_a_live_run() {
     let mut w = world().await;
     let _open = w.socket();
     w.comes_to_the_gate().await;
@@ -370,7 +370,7 @@ async fn problems_after(w: &World, name: &str, harm: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn check_command_finds_and_names_damaged_data() {
+async fn check_command_reports_damaged_data() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;
@@ -460,7 +460,7 @@ pub(crate) async fn typed(w: &World, arguments: &[&str]) -> (Option<i32>, String
 }
 
 #[tokio::test]
-async fn commands_talk_to_the_running_server() {
+async fn commands_connect_to_the_running_server() {
     let mut w = world().await;
     let (code, output) = typed(&w, &["pause"]).await;
     assert_eq!(code, Some(1));
@@ -493,7 +493,7 @@ async fn commands_talk_to_the_running_server() {
 }
 
 #[tokio::test]
-async fn commands_open_the_data_when_no_server_runs() {
+async fn commands_open_the_data_directory_when_no_server_is_running() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let config = w.app.settings.file.clone();

@@ -157,7 +157,7 @@ fn any_file_contains(directory: &Path, words: &str) -> bool {
 }
 
 #[tokio::test]
-async fn link_opens_one_session_that_expires() {
+async fn sign_in_link_opens_one_session_that_expires() {
     let w = world().await;
     let (_open, mut door) = (w.socket(), w.pages().await);
     let link = w.link(false).await;
@@ -409,7 +409,7 @@ async fn hostile_delivery_text_is_escaped_on_pages() {
 }
 
 #[tokio::test]
-async fn event_stream_reports_changes_and_a_slow_reader_blocks_nobody() {
+async fn event_stream_reports_changes_and_a_slow_reader_blocks_no_other_reader() {
     let w = world().await;
     let door = w.entered(false).await;
     let mut slow = TcpStream::connect(door.at.authority()).await.unwrap();

@@ -59,7 +59,7 @@ async fn runs_per_day_limit_applies_to_each_person() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn no_agent_label_prevents_and_stops_runs() {
+async fn label_no_agent_prevents_and_stops_runs() {
     let mut w = world_with_toml("").await;
     w.hub.label(w.repo, w.issue, w.user("tess"), "no-agent").unwrap();
     w.label("maya", LABEL).await;
@@ -157,7 +157,7 @@ async fn daily_cost_limit_applies_and_estimate_is_shown_before_the_first_call() 
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn gate_lists_open_runs_of_other_issues_on_the_same_files() {
+async fn gate_lists_open_runs_of_other_issues_that_touch_the_same_files() {
     let mut w = world_with_toml("").await;
     w.label("maya", LABEL).await;
     w.stands(RunViewStatus::Asking).await;

@@ -80,7 +80,7 @@ fn call_summaries(rows: &[CallRow]) -> Vec<(&str, &str, bool)> {
 }
 
 #[tokio::test]
-async fn used_up_drafter_is_replaced_and_its_family_does_not_review() {
+async fn exhausted_drafter_is_replaced_and_a_third_model_reviews() {
     let script = Script::default()
         .fails("drafter", "quota")
         .only("ann")
@@ -104,7 +104,7 @@ async fn used_up_drafter_is_replaced_and_its_family_does_not_review() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_waits_when_all_models_are_used_up() {
+async fn run_waits_when_all_models_are_exhausted() {
     let mut script = Script::default();
     for model in ["ann", "bob"] {
         script = script.fails("drafter", "quota").only(model).drafts(&design()).only(model);

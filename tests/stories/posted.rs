@@ -312,7 +312,7 @@ fn assert_rendered(texts: &[String], sound: fn(&str) -> Result<(), String>) {
 
 /// Texts from past bugs, in which our parser and GitHub's disagreed.
 #[test]
-fn past_markup_escapes_do_not_work_in_gate_comments() {
+fn known_ways_to_break_out_of_escaped_markup_fail_in_gate_comments() {
     let acting = "@mona Fixes #1 ![x](https://e/p.png) <h1>x</h1>";
     let texts = [
         ["```\n    ```", "```\nACTING\n```"],
@@ -340,7 +340,7 @@ fn past_markup_escapes_do_not_work_in_gate_comments() {
 }
 
 #[test]
-fn random_model_texts_activate_no_markdown_and_keep_the_gate_layout() {
+fn random_model_texts_cannot_activate_markdown_or_break_the_gate_layout() {
     let comments = if crate::world::all() { 100_000 } else { 2_000 };
     std::thread::scope(|scope| {
         for seed in [0x0005_eed0_f14e_57a7, 0x0005_eed0_f14e_57a8] {

@@ -188,7 +188,7 @@ fn large() -> Setting {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn small_models_handle_a_large_issue_and_repository() {
+async fn prompts_about_a_large_issue_and_repository_fit_small_models() {
     let drafts: Drafts = vec![drafts_missing_file, fixes_path];
     let (mut w, models) = with_models((14_000, 14_000), drafts, large()).await;
     w.comes_to_the_gate().await;
@@ -296,7 +296,7 @@ async fn text_cannot_break_out_of_its_prompt_segment() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn token_dense_prompt_is_cut_shorter_and_retried() {
+async fn prompt_over_the_token_limit_is_shortened_and_retried() {
     let (mut w, models) =
         with_dense_models((14_000, 14_000), 26_000, vec![drafts_existing_file], large()).await;
     w.comes_to_the_gate().await;
@@ -309,7 +309,7 @@ async fn token_dense_prompt_is_cut_shorter_and_retried() {
 }
 
 #[tokio::test]
-async fn reviewer_with_too_small_context_for_the_document_gives_no_verdict() {
+async fn review_is_inconclusive_if_the_document_exceeds_the_reviewers_context() {
     let drafts: Drafts = vec![drafts_existing_file];
     let (mut w, models) = with_models((100_000, 3000), drafts, Setting::default()).await;
     w.label("maya", "countersign:lld").await;
@@ -326,7 +326,7 @@ async fn reviewer_with_too_small_context_for_the_document_gives_no_verdict() {
 }
 
 #[tokio::test]
-async fn drafter_with_too_small_context_for_the_fixed_prompt_is_not_called() {
+async fn drafter_is_not_called_if_the_fixed_prompt_exceeds_its_context() {
     let drafts: Drafts = vec![drafts_existing_file];
     let (mut w, models) = with_models((3000, 100_000), drafts, Setting::default()).await;
     w.label("maya", "countersign:lld").await;

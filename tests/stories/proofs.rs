@@ -414,6 +414,6 @@ async fn policy_publishing_needs_a_review_but_no_person() {
 }
 
 #[tokio::test]
-async fn unreviewed_publishing_needs_a_person_and_no_refusing_review() {
+async fn unreviewed_publishing_needs_a_person_and_no_rejecting_review() {
     play(2, &["not at all", "override", "person alone", "review and person"]).await;
 }

@@ -76,7 +76,7 @@ async fn permanently_refused_label_or_title_does_not_stop_the_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn halt_is_posted_after_a_long_github_outage() {
+async fn halt_comment_is_posted_after_a_long_github_outage() {
     let mut w = world_of_files().await;
     w.hub.arm_fault(refused("POST", "/pulls", 403, "Resource not accessible by integration", 1000));
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
@@ -143,7 +143,7 @@ async fn temporary_refusals_are_retried() {
 }
 
 #[tokio::test]
-async fn halt_names_a_branch_forbidden_by_a_ruleset() {
+async fn halt_comment_names_a_branch_forbidden_by_a_ruleset() {
     let mut w = world_of_files().await;
     let rules =
         "Repository rule violations found\n\nCannot create ref due to creations being restricted.\n\n";

@@ -132,7 +132,7 @@ async fn delayed_approval_is_not_published_on_a_closed_pull_request() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_finishes_if_closed_or_merged_after_its_approved_commit() {
+async fn run_finishes_despite_a_close_or_merge_after_its_approved_commit() {
     for (merged, told) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut w = World::approved_with_fault(answer_lost("POST", "/graphql")).await;
         assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
@@ -174,7 +174,7 @@ async fn run_finishes_when_other_people_pushed_after_its_approved_commit() {
 }
 
 #[tokio::test]
-async fn run_stopped_before_its_first_comment_lists_comments_rarely() {
+async fn run_stopped_before_its_first_comment_lists_comments_three_times() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(1).await;
@@ -195,7 +195,7 @@ async fn run_stopped_before_its_first_comment_lists_comments_rarely() {
 }
 
 #[tokio::test]
-async fn run_stopped_in_its_first_draft_leaves_one_comment_and_label() {
+async fn run_stopped_during_its_first_draft_leaves_one_comment_and_one_label() {
     let mut w = World::waiting_for_model().await;
     w.comment("tess", "/stop").await;
     w.wait(60).await;

@@ -54,7 +54,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn retry_without_a_verdict_reviews_the_same_version_again() {
+async fn retry_at_a_gate_without_a_verdict_reviews_the_same_version_again() {
     let script =
         Script::default().drafts(&design()).fails("reviewer", "refused").fails("reviewer", "refused");
     let mut w =
@@ -124,7 +124,7 @@ async fn retry_at_the_code_gate_reviews_the_change_again() {
 }
 
 #[tokio::test]
-async fn override_too_soon_after_the_gate_gets_a_line_to_paste() {
+async fn override_too_soon_after_the_gate_is_answered_with_a_line_to_paste() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused");
     let script = script.edits("The goal of", "The aim of").fails("reviewer", "refused");
     let mut w = scripted(&script, "").await;
@@ -179,7 +179,7 @@ async fn empty_answers_then_verdict(
 }
 
 #[tokio::test]
-async fn empty_review_is_requested_once_more_before_the_gate() {
+async fn review_is_requested_once_more_when_the_response_is_empty() {
     let calls = Arc::new(AtomicU32::new(0));
     let router = Router::new().route("/v1beta/models/{target}", post(empty_answers_then_verdict));
     let url = crate::serve(router.with_state(calls.clone())).await;
@@ -203,7 +203,7 @@ async fn empty_review_is_requested_once_more_before_the_gate() {
 }
 
 #[tokio::test]
-async fn reviewer_changed_by_reload_is_offered_at_a_gate_without_verdict() {
+async fn gate_without_a_verdict_offers_a_reviewer_changed_by_reload() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused").only("stub-reviewer");
     let critic = "[[model]]\nid = \"critic\"\nproviders = [\"stub\"]\nfamily = \"critics\"\ncontext = 1000000\n\
                   max_output = 64000\nprice = { input = 0, output = 0 }\n";

@@ -271,7 +271,7 @@ async fn restart_between_tool_turns_continues_at_the_next_turn() {
 }
 
 #[tokio::test]
-async fn calls_before_a_budget_pause_between_tool_turns_are_not_paid_twice() {
+async fn budget_pause_between_tool_turns_repeats_no_paid_call() {
     let script = Script::default().drafts(&reads("")).drafts(&design()).reviews(&approved());
     let script = Some(format!("billed = true\n{}", script.toml()));
     let toml = format!("{PRICES}[budget]\nrun = \"$1\"\n[lld]\ntools = true\n");
@@ -349,7 +349,7 @@ async fn implementer_and_code_reviewer_can_use_tools() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn implementer_tool_writes_stay_in_a_copy_and_follow_the_rules() {
+async fn implementer_tools_write_only_to_a_copy_and_within_the_change_rules() {
     if !can_run().await {
         return;
     }

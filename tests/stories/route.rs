@@ -98,7 +98,7 @@ async fn free_text_request_starts_the_matching_workflow() {
 }
 
 #[tokio::test]
-async fn drafter_prompt_contains_the_request_and_the_skill_text() {
+async fn drafter_prompt_contains_the_request_and_the_text_of_the_skill() {
     let drafts: Drafts = vec![|_| sound("src/lib.rs")];
     let setting = Setting { toml: MODEL.to_owned(), ..Setting::default() };
     let (mut w, models) = with_reviewer(drafts, |_| approved(), setting).await;
@@ -113,7 +113,7 @@ async fn drafter_prompt_contains_the_request_and_the_skill_text() {
 }
 
 #[tokio::test]
-async fn probable_match_can_be_stopped_and_is_not_routed_by_a_model_again() {
+async fn same_request_is_routed_without_a_model_after_its_run_was_stopped() {
     let mut w =
         router_world(&[text(&router_answer("feature-brief", 0.75).to_string())], Setting::default()).await;
     w.comment("tess", "/route the system is slow").await;
@@ -234,7 +234,7 @@ fn narrator_answer(answer: &str, places: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn question_is_answered_with_existing_links_once_an_hour() {
+async fn question_is_answered_with_valid_links_at_most_once_an_hour() {
     let place = |path: &str, from: u64, to: u64| json!({ "path": path, "from": from, "to": to, "what": "It adds up, @maya." });
     let places = json!([
         place("src/lib.rs", 1, 3),
@@ -388,7 +388,7 @@ async fn answer_to_an_open_question_is_routed_together_with_its_request() {
 }
 
 #[tokio::test]
-async fn approve_line_of_a_stopped_run_is_answered_about_that_run() {
+async fn approve_line_of_a_stopped_run_gets_an_answer_about_that_run() {
     let mut question = router_answer("bug-brief", 0.99);
     question["intent"] = json!("question");
     let mut w = router_world(&[text(&question.to_string())], Setting::default()).await;
@@ -432,7 +432,7 @@ fn skill(name: &str, workflow: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn repository_skills_load_without_a_restart_and_report_errors() {
+async fn repository_skills_are_loaded_without_a_restart_and_errors_are_reported() {
     let mut w =
         router_world(&[text(&router_answer("market-analysis-brief", 0.94).to_string())], Setting::default())
             .await;
@@ -456,7 +456,7 @@ async fn repository_skills_load_without_a_restart_and_report_errors() {
 }
 
 #[tokio::test]
-async fn prompt_injection_grants_nobody_more_than_their_role() {
+async fn prompt_injection_cannot_bypass_the_role_required_by_a_command() {
     let files =
         vec![(".github/countersign/skills/release-brief.md".to_owned(), skill("release-brief", "implement"))];
     let mut w = router_world(

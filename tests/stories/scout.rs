@@ -134,7 +134,7 @@ async fn scout_brief_contains_only_existing_links() {
 }
 
 #[tokio::test]
-async fn failed_limited_and_empty_searches_are_reported_differently() {
+async fn failed_rate_limited_and_empty_searches_have_distinct_reports() {
     let mut failed = world_of_files().await;
     failed.create_repositories();
     let why = failed.scout_with_fault(Some(search_fault(422))).await;
@@ -192,7 +192,7 @@ fn fixes_invented_facts(prompt: &str) -> String {
 }
 
 #[tokio::test]
-async fn invented_facts_go_back_to_the_drafter_and_prompts_have_no_own_code() {
+async fn brief_with_invented_facts_is_sent_back_and_prompts_omit_repository_code() {
     let drafts: Drafts = vec![drafts_invented_facts, fixes_invented_facts];
     let code: String = "pub fn a_line_of_this_repository() {}\n".repeat(3);
     let files = vec![("src/own.rs".to_owned(), code.into_bytes())];
@@ -265,7 +265,7 @@ async fn send_code_setting_shows_the_repository_to_scout_models() {
 }
 
 #[tokio::test]
-async fn narrator_plans_searches_and_topic_words_are_the_fallback() {
+async fn narrator_plans_searches_and_topic_words_are_used_if_the_plan_is_unusable() {
     let plan = r#"Sure: {"queries": ["time sheets repo:ann/week-secret"]}"#;
     let again = r#"{"queries": ["time; sheets", "week"]}"#;
     let answer = |text: &str| json!({ "role": "narrator", "text": text });

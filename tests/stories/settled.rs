@@ -27,7 +27,7 @@ fn blocking_finding(title: &str) -> Value {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn dismissing_the_last_finding_reviews_the_same_version_again() {
+async fn dismissing_the_last_finding_triggers_a_review_of_the_same_version() {
     let refuses = review("REVISE", &[finding("One", None), finding("Two", None)], &[]);
     let mut w =
         world_after_review(Script::default().drafts(&design()).reviews(&refuses).reviews(&approved())).await;
@@ -58,7 +58,7 @@ async fn dismissing_the_last_finding_reviews_the_same_version_again() {
 }
 
 #[tokio::test]
-async fn dismissal_during_a_model_call_reaches_later_prompts_of_both_roles() {
+async fn dismissal_during_a_model_call_appears_in_later_prompts_of_both_roles() {
     let drafts: Drafts = vec![
         |_| sound("src/lib.rs"),
         |_| {
@@ -104,7 +104,7 @@ async fn dismissal_during_a_model_call_reaches_later_prompts_of_both_roles() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn blocking_finding_is_dismissed_only_by_a_maintainer_and_once() {
+async fn blocking_finding_can_be_dismissed_once_and_only_by_a_maintainer() {
     let refuses = review("BLOCKED", &[blocking_finding("No")], &[]);
     let mut w =
         world_after_review(Script::default().drafts(&design()).reviews(&refuses).reviews(&approved())).await;
@@ -125,7 +125,7 @@ async fn blocking_finding_is_dismissed_only_by_a_maintainer_and_once() {
 }
 
 #[tokio::test]
-async fn must_fix_finding_returns_to_the_drafter_until_resolved() {
+async fn must_fix_finding_is_sent_back_to_the_drafter_until_resolved() {
     let advice = review("APPROVED", &[finding("One", None)], &[]);
     let script = Script::default()
         .drafts(&design())
@@ -147,7 +147,7 @@ async fn must_fix_finding_returns_to_the_drafter_until_resolved() {
 }
 
 #[tokio::test]
-async fn reviewer_rules_on_findings_the_author_rebuts() {
+async fn reviewer_decides_on_findings_that_the_drafter_rebuts() {
     let mut nowhere = finding("Nowhere", Some("F4"));
     nowhere["place"] = json!("99. What nobody wrote");
     let first =

@@ -57,7 +57,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn approved_design_becomes_a_spec_on_its_branch_and_pull_request() {
+async fn spec_is_added_to_branch_and_pull_request_of_its_approved_design() {
     let mut w = world_with_design(Setting { as_files: true, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
     w.stands(RunViewStatus::Done).await;
@@ -87,7 +87,7 @@ async fn approved_design_becomes_a_spec_on_its_branch_and_pull_request() {
 }
 
 #[tokio::test]
-async fn spec_without_an_approved_design_halts_before_any_call() {
+async fn spec_run_without_an_approved_design_halts_before_any_model_call() {
     let mut w = world().await;
     w.comment("maya", "/spec").await;
     w.stands(RunViewStatus::Failed).await;
@@ -97,7 +97,7 @@ async fn spec_without_an_approved_design_halts_before_any_call() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_refuses_a_design_changed_after_its_approval() {
+async fn spec_run_refuses_a_design_changed_after_its_approval() {
     let mut w = world_with_design(Setting { as_files: true, ..Setting::default() }).await;
     let (branch, sam, path) = (w.branch(), w.user("sam"), "docs/lld/LLD-1.md");
     let approved = w.file(path);
@@ -114,7 +114,7 @@ async fn spec_refuses_a_design_changed_after_its_approval() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_reads_the_default_branch_when_its_branch_is_gone() {
+async fn spec_run_reads_the_default_branch_when_the_design_branch_is_gone() {
     let mut w = world_with_design(Setting { as_files: true, ..Setting::default() }).await;
     let (path, maya) = ("docs/lld/LLD-1.md", w.user("maya"));
     let approved = w.file(path);
@@ -140,7 +140,7 @@ async fn spec_reads_the_default_branch_when_its_branch_is_gone() {
 /// visible, so a new pull request is opened.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_opens_a_new_pull_request_when_the_old_one_is_closed() {
+async fn spec_run_opens_a_new_pull_request_when_the_old_one_is_closed() {
     let mut w = world_with_design(Setting { as_files: true, ..Setting::default() }).await;
     let (first, maya) = (w.pull_number(), w.user("maya"));
     w.hub.close_issue(w.repo, first, maya).unwrap();
@@ -158,7 +158,7 @@ async fn spec_opens_a_new_pull_request_when_the_old_one_is_closed() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_refuses_a_design_that_no_longer_fits_the_code() {
+async fn spec_run_refuses_a_design_that_no_longer_fits_the_code() {
     let mut w =
         world_with_design(Setting { script: Some(script_adding_files(1)), ..Setting::default() }).await;
     let maya = w.user("maya");
@@ -168,7 +168,7 @@ async fn spec_refuses_a_design_that_no_longer_fits_the_code() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_refuses_a_design_with_too_many_files() {
+async fn spec_run_refuses_a_design_with_too_many_files() {
     let mut w =
         world_with_design(Setting { script: Some(script_adding_files(70)), ..Setting::default() }).await;
     w.assert_spec_refused("The approved design changes 71 files, but a spec may change at most 60.").await;
@@ -176,7 +176,7 @@ async fn spec_refuses_a_design_with_too_many_files() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_that_does_not_quote_the_code_to_change_goes_back_before_review() {
+async fn spec_that_does_not_quote_the_code_to_change_is_sent_back_before_review() {
     let excerpt = "```text\n{{line}}\n```";
     let bare = rehearsed("spec").replace(excerpt, "As it is today.");
     let script = |script: Script| {
@@ -285,7 +285,7 @@ async fn rebutted_spec_finding_is_reviewed_again_without_a_gate() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_of_a_strangers_issue_needs_approval_and_no_second_review() {
+async fn spec_for_an_issue_by_an_outsider_needs_approval_but_no_second_review() {
     let mut w = World::new(Setting {
         script: Some(
             Script::default()
@@ -325,7 +325,7 @@ async fn auto_label_starts_spec_and_code_after_the_design() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn hotfix_skips_design_and_spec_gates_and_says_so() {
+async fn hotfix_skips_design_and_spec_gates_and_records_the_waiver() {
     let files = vec![("Cargo.toml".to_owned(), b"[package]\n".to_vec())];
     let mut w = World::new(Setting { as_files: true, files, ..Setting::default() }).await;
     w.comment("sam", "/hotfix the shop is down").await;
@@ -370,7 +370,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn stopped_design_starts_no_next_workflow() {
+async fn next_workflow_is_not_started_after_a_stopped_design() {
     let mut w = world().await;
     w.label("maya", "countersign:auto").await;
     w.stands(RunViewStatus::Asking).await;
@@ -435,7 +435,7 @@ async fn implement_from_design_names_the_next_command_when_it_halts() {
 }
 
 #[tokio::test]
-async fn auto_says_that_an_active_run_prevents_the_next_workflow() {
+async fn auto_reports_that_an_active_run_prevents_the_next_workflow() {
     let toml = "[spec]\ndraft_gate = true\n".to_owned();
     let mut w = world_with_design(Setting { toml, ..Setting::default() }).await;
     w.label("maya", LABEL).await;

@@ -74,7 +74,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn command_below_its_required_role_gets_only_a_thumb_down() {
+async fn command_without_the_required_role_gets_only_a_thumbs_down() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let before = w.notifying();
     let line = w.approve_line();
@@ -132,7 +132,7 @@ async fn answers_per_person_are_limited_per_minute() {
 }
 
 #[tokio::test]
-async fn all_mistakes_in_a_comment_get_one_answer() {
+async fn one_answer_lists_all_mistakes_in_a_comment() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let before = w.notifying();
     w.comment("sam", "/aprove\n\n/countersign frobnicate\n\n/aprove\n\n/approve one two three\n\n/revise")
@@ -157,7 +157,7 @@ async fn commands_after_the_fifth_in_a_comment_are_ignored() {
 }
 
 #[tokio::test]
-async fn help_and_status_share_one_comment_where_the_bot_is_active() {
+async fn help_and_status_share_one_comment_after_the_bot_posted_on_the_issue() {
     let mut w = world().await;
     for text in ["/countersign help", "/countersign status", "/help"] {
         w.comment("stranger", text).await;
@@ -194,7 +194,7 @@ fn outage(times: u32) -> HubFault {
 }
 
 #[tokio::test]
-async fn outage_of_hours_loses_no_delivery_and_retries_slowly() {
+async fn delivery_is_kept_and_retried_slowly_during_an_outage_of_hours() {
     let mut w = world().await;
     let dead = w.inbox().await.dead;
     w.hub.arm_fault(outage(40));
@@ -239,7 +239,7 @@ async fn delivery_is_given_up_after_72_hours_and_retried_when_redelivered() {
 }
 
 #[tokio::test]
-async fn delivery_that_kills_the_process_each_time_is_given_up() {
+async fn delivery_that_repeatedly_kills_the_process_is_given_up() {
     let mut w = world().await;
     w.hub.comment(w.repo, w.issue, w.user("maya"), "/lld").unwrap();
     w.hub.wait_for_webhooks().await;
@@ -413,7 +413,7 @@ async fn delivery_is_retried_when_its_outcome_cannot_be_stored() {
 }
 
 #[tokio::test]
-async fn stopping_server_leaves_queued_deliveries_for_the_next() {
+async fn queued_deliveries_are_left_to_the_next_server_when_a_server_stops() {
     let w = world().await;
     let before = w.inbox().await;
     let stop = CancellationToken::new();
@@ -504,7 +504,7 @@ async fn hanging_client_does_not_delay_shutdown() {
 }
 
 #[tokio::test]
-async fn review_buttons_are_answered_like_comments() {
+async fn reviews_sent_with_the_review_buttons_are_answered_like_comments() {
     let mut w = World::at_the_gate(Setting { as_files: true, ..Setting::default() }).await;
     let on_issue = w.notifying();
     w.review("sam", "APPROVED", "").await;
@@ -527,7 +527,7 @@ async fn review_buttons_are_answered_like_comments() {
 }
 
 #[tokio::test]
-async fn approve_without_an_approving_review_explains_the_refusal() {
+async fn approve_without_an_approving_review_is_refused_with_an_explanation() {
     let script = Script::default().drafts(&design()).fails("reviewer", "truncated").toml();
     let mut w = World::new(Setting { as_files: true, script: Some(script), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;

@@ -37,7 +37,7 @@ async fn one_comment_holds_the_last_answer_to_each_command() {
 }
 
 #[tokio::test]
-async fn accepted_gate_shows_who_accepted_it_and_when() {
+async fn accepted_gate_shows_the_person_and_the_time_of_acceptance() {
     let mut w = World::waiting_at_gate().await;
     // The answer also shows the line to paste.
     w.comment_at_once("sam", "/approve").await;
@@ -54,7 +54,7 @@ async fn accepted_gate_shows_who_accepted_it_and_when() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn removed_status_label_is_restored_once_until_the_next_gate() {
+async fn removed_status_label_is_restored_only_once_before_the_next_gate() {
     let (needs_you, done) = ("countersign:needs-you", "countersign:done");
     let mut w = World::waiting_at_gate().await;
     w.hub.unlabel(w.repo, w.issue, w.user("maya"), needs_you).unwrap();
@@ -83,7 +83,7 @@ async fn removed_status_label_is_restored_once_until_the_next_gate() {
 }
 
 #[tokio::test]
-async fn gate_comment_says_it_was_revised_and_the_next_has_the_approve_line() {
+async fn revised_gate_comment_says_so_and_only_the_next_has_the_approve_line() {
     let mut w = World::waiting_at_gate().await;
     w.pass(60);
     let revise = "/revise say what happens to an empty file";
@@ -165,7 +165,7 @@ async fn gate_shows_a_new_approve_line_when_its_files_changed() {
 }
 
 #[tokio::test]
-async fn gate_says_when_its_version_was_replaced() {
+async fn gate_comment_reports_that_its_version_was_replaced() {
     for accepted in [false, true] {
         let mut w = World::waiting_at_gate().await;
         let line = w.approve_line();

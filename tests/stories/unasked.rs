@@ -56,7 +56,7 @@ async fn design_refused_by_the_review_waits_for_a_person() {
 }
 
 #[tokio::test]
-async fn malformed_verdict_waits_for_a_person() {
+async fn design_waits_for_a_person_when_the_verdict_is_malformed() {
     let script = Script::default().drafts(&design()).reviews_as_text("APPROVED");
     let mut w = world_without_gate_with(Setting { script: Some(script.toml()), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
@@ -102,7 +102,7 @@ async fn issue_by_a_person_without_write_access_waits_for_a_person() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn foreign_commit_on_the_branch_waits_for_a_person() {
+async fn design_waits_for_a_person_when_others_committed_to_its_branch() {
     let mut w = world_without_gate().await;
     let sam = w.user("sam");
     let branch = format!("countersign/issue-{}", w.issue);
@@ -116,7 +116,7 @@ async fn foreign_commit_on_the_branch_waits_for_a_person() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repository_can_add_a_gate_but_not_remove_one() {
+async fn repository_settings_can_add_a_gate_but_not_remove_one() {
     let files = |text: &str| vec![(".github/countersign.toml".to_owned(), text.as_bytes().to_vec())];
     let script = || Some(Script::default().drafts(&design()).reviews(&approved()).toml());
     let setting =
@@ -144,7 +144,7 @@ async fn other_design() -> Vec<u8> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn refused_human_version_is_not_replaced_by_a_draft() {
+async fn version_by_a_person_is_not_replaced_by_a_draft_after_a_bad_review() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved()).reviews(&refuses).toml();
     let toml = "max_rounds = 1\n".to_owned();
@@ -162,7 +162,7 @@ async fn refused_human_version_is_not_replaced_by_a_draft() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn change_after_draft_approval_waits_for_a_person() {
+async fn edit_of_branch_or_issue_after_draft_approval_waits_for_a_person() {
     let toml = || "draft_gate = true\n".to_owned();
     let script = || Some(Script::default().drafts(&design()).reviews(&approved()).toml());
     for what in ["nothing", "branch", "issue"] {

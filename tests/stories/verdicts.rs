@@ -102,7 +102,7 @@ const ANSWERS_PER_RUN: usize = 16;
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn only_approved_verdict_passes_and_the_gate_explains_other_answers() {
+async fn only_an_approved_verdict_passes_and_the_gate_explains_other_verdicts() {
     let (approve, rest): (Vec<_>, Vec<_>) =
         answers().into_iter().partition(|answer| answer.ends == "APPROVED");
     let (open, mut rest): (Vec<_>, Vec<_>) =

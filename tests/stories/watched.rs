@@ -347,7 +347,7 @@ async fn failed_call_is_marked_as_an_error_in_its_trace() {
 }
 
 #[tokio::test]
-async fn failing_trace_collector_blocks_no_run() {
+async fn run_is_not_blocked_by_a_failing_trace_collector() {
     // Four failures: never answers, not listening, status 500, status 400.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (nobody, _reserved) = reserved_address().unwrap();
@@ -375,7 +375,7 @@ async fn failing_trace_collector_blocks_no_run() {
 }
 
 #[tokio::test]
-async fn recovered_trace_collector_receives_the_missed_spans() {
+async fn missed_spans_are_sent_when_the_trace_collector_recovers() {
     let collector = Collector::default();
     *collector.status.lock().unwrap() = Some(StatusCode::SERVICE_UNAVAILABLE);
     let mut w = World::new(traced_setting(&collector.listen().await)).await;

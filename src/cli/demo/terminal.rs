@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wraps_between_words_but_never_inside_a_link() {
+    fn terminal_text_wraps_between_words_and_never_inside_a_link() {
         assert_eq!(wrap_line("one two three", 8), ["one two", "three"]);
         assert_eq!(wrap_line("see http://127.0.0.1:1/a/b now", 8), ["see", "http://127.0.0.1:1/a/b", "now"]);
         assert_eq!(wrap_line("✅ ✅ ✅", 5), ["✅ ✅", "✅"]);

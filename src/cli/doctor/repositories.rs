@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn evaluates_workflow_branch_filters() {
+    fn branch_filters_of_ci_workflows_are_evaluated() {
         assert!(runs("on: push"));
         assert!(runs("on: [push, workflow_dispatch]"));
         assert!(runs("on:\n  push:\n"));

@@ -35,7 +35,7 @@ fn context(texts: &[(&str, &str)], request: &ContextRequest) -> CodebaseContext 
 }
 
 #[test]
-fn named_files_come_first_and_each_has_its_reason() {
+fn files_named_in_the_issue_come_first_and_each_file_has_a_reason() {
     let context = context(REPO, &issue_request(18_000));
     let shown: Vec<_> = context.report.included.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(shown[0], "src/weather.rs");
@@ -128,7 +128,7 @@ fn hostile_paths_and_contents_cannot_add_headings_to_the_context() {
 }
 
 #[test]
-fn empty_repository_shows_nothing() {
+fn context_of_an_empty_repository_is_empty() {
     assert_eq!(context(&[], &issue_request(1000)).shown, ContextSections::default());
 }
 
@@ -205,7 +205,7 @@ fn file_with_thousands_of_definitions_is_shortened_to_their_names() {
 }
 
 #[test]
-fn found_code_comes_before_project_files() {
+fn code_matching_the_issue_comes_before_project_files() {
     let code = "    step();\n".repeat(200);
     let [a, b, c] = ["total", "purse_total", "purse"]
         .map(|name| format!("/// Adds up the purse.\npub fn {name}() {{\n{code}}}\n"));
@@ -231,7 +231,7 @@ fn found_code_comes_before_project_files() {
 }
 
 #[test]
-fn excluded_named_files_are_reported_with_the_reason() {
+fn excluded_files_named_in_the_issue_are_reported_with_the_reason() {
     let repo = [
         (".env", "A=1\n"),
         ("Cargo.lock", "x\n"),
@@ -294,7 +294,7 @@ fn project_files_are_taken_from_the_root_and_the_nearest_folders() {
 }
 
 #[test]
-fn long_readme_is_shown_in_parts() {
+fn long_readme_is_shortened_to_the_sections_that_match_the_issue() {
     let section = |n: usize| format!("## Part {n}\n\n{}\n", "A sentence that says little.\n".repeat(20));
     let sections: String = (0..30).map(section).collect();
     let readme = format!("{sections}## Tests\n\nThe purse is tested by `make`.\n\n{sections}");

@@ -18,7 +18,7 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn has_word_finds_whole_words_of_any_file() {
+fn has_word_matches_whole_words_in_files_of_any_type() {
     with(FILES, |names| {
         for word in ["duration_of", "retry_limit", "made_by_tool", "store", "guide", "text"] {
             assert!(names.has_word(word), "{word}");
@@ -49,7 +49,7 @@ fn may_contain_accepts_path_suffixes_and_paths_in_ignored_folders() {
 }
 
 #[test]
-fn closest_name_finds_typos_only() {
+fn closest_name_suggests_a_name_only_for_a_likely_typo() {
     with(FILES, |names| {
         for (word, real) in [
             ("duratoin_of", "duration_of (src/parse.rs:1)"),

@@ -25,7 +25,7 @@ fn paths(offers: &[RankedFile]) -> Vec<&str> {
 }
 
 #[test]
-fn file_defining_a_named_symbol_ranks_first() {
+fn file_that_defines_a_named_symbol_ranks_first() {
     let offers = ask(&shop(), "`find_row` answers with the wrong row\n\nSeen in src/web.rs:3 under load.");
     assert_eq!(offers[0].path, "src/store.rs");
     assert!(offers[0].words.contains(&"findrow".to_owned()), "{offers:?}");
@@ -40,7 +40,7 @@ fn requested_files_rank_first_with_their_tests() {
 }
 
 #[test]
-fn file_matches_words_of_the_commit_messages_that_changed_it() {
+fn file_is_found_by_words_in_messages_of_commits_that_changed_it() {
     let past =
         |subject: &str, path: &str| PastCommit { subject: subject.to_owned(), paths: vec![path.to_owned()] };
     let many = PastCommit {
@@ -54,7 +54,7 @@ fn file_matches_words_of_the_commit_messages_that_changed_it() {
 }
 
 #[test]
-fn file_of_a_language_without_grammar_is_ranked_as_code() {
+fn file_in_a_language_without_a_grammar_is_ranked_as_code() {
     let text = "fun cart() = cart\n";
     let index = Index::from_texts([("a.txt", text), ("b.kt", text), ("c.toml", text), ("d/cart.txt", "")]);
     assert_eq!(ask(&index, "cart")[0].path, "b.kt");
@@ -72,7 +72,7 @@ fn order_is_deterministic_and_ties_sort_by_path() {
 }
 
 #[test]
-fn link_to_a_file_matches_by_its_path_and_not_by_its_host() {
+fn file_link_is_matched_by_its_path_and_not_by_its_host() {
     let index =
         Index::from_texts([("src/github.rs", "fn https() {}"), ("src/row.rs", ""), ("src/web.rs", "")]);
     let offers = ask(&index, "Wrong total\n\nSee https://github.com/o/shop/blob/3f2a/src/row.rs#L3-L5");
@@ -98,7 +98,7 @@ fn test_is_paired_with_the_nearest_source_file_of_the_same_name() {
 }
 
 #[test]
-fn empty_query_or_repository_ranks_nothing() {
+fn ranking_is_empty_for_an_empty_query_or_repository() {
     assert!(ask(&shop(), "").is_empty());
     assert!(ask(&shop(), "unheard 42 a").is_empty());
     assert!(ask(&Index::default(), "find_row").is_empty());
@@ -106,7 +106,7 @@ fn empty_query_or_repository_ranks_nothing() {
 
 #[test]
 #[ignore = "takes long"]
-fn hostile_queries_have_finite_scores() {
+fn scores_are_finite_for_hostile_queries() {
     let index = shop();
     let words: String = (0..1_000_000).map(|at| format!("w{at:x} ")).collect();
     let texts = [
@@ -127,7 +127,7 @@ fn hostile_queries_have_finite_scores() {
 
 #[test]
 #[ignore = "takes long"]
-fn ranking_handles_100000_files_of_one_name() {
+fn ranking_completes_for_100000_files_with_the_same_name() {
     // All files are alike, so one is parsed for all.
     let one = Index::from_texts([("mod.rs", "use crate::mod_x::y;\nfn cart() {}\n")]).files()[0].clone();
     let mut index = Index::default();

@@ -84,7 +84,7 @@ fn check_text(text: &str) -> Vec<DocumentMistake> {
 }
 
 #[test]
-fn files_beyond_scope_lists_only_files_a_person_may_allow() {
+fn files_beyond_scope_lists_only_files_that_a_person_may_allow() {
     let allowed = ChangeScope { files: BTreeMap::new(), ..allowed_scope(ChangeSection::Code) };
     let found = |paths: &[(&str, &str)]| {
         let files = paths.iter().map(|(path, kind)| format!("### `{path}` ({kind})\n\n```text\nx\n```\n\n"));
@@ -133,7 +133,7 @@ fn files_beyond_scope_lists_only_files_a_person_may_allow() {
 }
 
 #[test]
-fn replaced_tests_ignore_test_files_added_after_the_lock() {
+fn test_files_added_after_the_lock_do_not_count_as_replaced_tests() {
     let joined = "### `tests/joined.rs` (Add)\n\nProves: REQ-1\n\n```rust\nfn full() {}\n```\n\n";
     let locked = TESTS.to_owned() + "\n" + joined;
     let with = |tests: &str| fix(&sound_change(), ISSUE, tests_section(tests));
@@ -184,7 +184,7 @@ fn without_block(text: &str, path: &str) -> String {
 }
 
 #[test]
-fn workspace_writes_are_checked_and_merged_into_the_answer() {
+fn workspace_writes_are_checked_and_merged_into_the_response() {
     let mut workspace = Workspace::new(allowed_scope(ChangeSection::Code), base_files(), TESTS);
     assert!(workspace.file_text("tests/read.rs").flatten().is_some_and(|text| text.contains("reads_three")));
     for (path, block, why) in [
@@ -307,7 +307,7 @@ fn spec_that_cannot_be_implemented_is_reported_with_the_reason() {
 }
 
 #[test]
-fn files_run_by_builds_or_ci_are_recognized_by_name() {
+fn files_executed_by_builds_or_ci_are_recognized_by_name() {
     for path in [
         "build.rs",
         "a/Cargo.toml",
@@ -330,7 +330,7 @@ fn files_run_by_builds_or_ci_are_recognized_by_name() {
 }
 
 #[test]
-fn tests_are_accepted_without_code_and_restored_once_locked() {
+fn change_with_only_tests_is_accepted_and_locked_tests_are_restored() {
     let first = format!("# 42 - Change: Read\n\nTests.\n\n{TESTS}\n");
     assert_eq!(
         check(&first, ISSUE, &allowed_scope(ChangeSection::Tests), &base_files(), &ChangeTestTree),
@@ -364,7 +364,7 @@ fn tests_are_accepted_without_code_and_restored_once_locked() {
 }
 
 #[test]
-fn fix_corrects_unambiguous_format_mistakes_of_a_change() {
+fn fix_corrects_unambiguous_format_mistakes_in_a_change() {
     let text = sound_change();
     let worn = text
         .replace("# 42 - Change: Read a file", "Here it is:\n\n# Read a file")
@@ -500,7 +500,7 @@ fn edited_file_keeps_its_line_endings_and_byte_order_mark() {
 }
 
 #[test]
-fn change_over_a_limit_is_reported_with_at_most_100_mistakes() {
+fn at_most_100_mistakes_are_reported_for_a_change_over_a_limit() {
     let many: String = (0..10_000).map(|n| format!("### `f{n}` (Add)\n")).collect();
     let fences = format!("### `f` (Modify)\n{}", "```\n```rust\n".repeat(9_000));
     let edits = format!(
@@ -528,7 +528,7 @@ fn change_over_a_limit_is_reported_with_at_most_100_mistakes() {
 }
 
 #[test]
-fn finding_place_can_be_a_file_section_requirement_or_test() {
+fn finding_place_can_be_a_test_a_requirement_a_section_or_a_file() {
     let text = sound_change();
     for real in [
         "src/lib.rs",
@@ -553,7 +553,7 @@ fn finding_place_can_be_a_file_section_requirement_or_test() {
 }
 
 #[test]
-fn format_rules_describe_what_is_parsed() {
+fn format_rules_match_the_parser() {
     let (tests, code) = (format_rules(ChangeSection::Tests), format_rules(ChangeSection::Code));
     assert!(tests.contains("`## Tests`") && tests.contains("Proves: REQ-1") && tests.contains("Guards: "));
     assert!(code.contains("`## Code`") && code.contains("is locked") && !code.contains("Proves:"));
@@ -621,7 +621,7 @@ fn adversarial_test_must_be_next_to_other_tests_and_name_a_requirement() {
 }
 
 #[test]
-fn adversarial_answer_is_parsed_within_limits() {
+fn invalid_or_surplus_tests_in_an_adversarial_response_are_dropped() {
     let one = |text: &str| serde_json::json!({ "path": " tests/a.rs", "name": "t", "requirement": "req-1", "why": "w", "text": text });
     let read = |tests: Vec<serde_json::Value>| {
         let (tests, beyond) =
@@ -660,7 +660,7 @@ fn adversarial_answer_is_parsed_within_limits() {
 }
 
 #[test]
-fn spec_function_gets_a_stub_in_the_file_its_comment_names() {
+fn stub_of_a_spec_function_is_written_to_the_file_named_in_its_comment() {
     let blocks = [
         "// src/new.rs\n/// Three.\npub struct Three;\n\npub fn three(\n    at: u8,\n) -> Three;\n// src/lib.rs\npub fn read() -> u8\n\
          pub fn write(to: &str) { … }\n",

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_are_returned_at_once() {
+    fn all_mistakes_in_an_issue_are_returned_together() {
         let text = SOUND
             .replace("# Report time by week", "# The week is wrong")
             .replace("ends with status 0", "is fast")
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn fix_corrects_format_mistakes_of_an_issue() {
+    fn fix_corrects_format_mistakes_in_an_issue() {
         let text = SOUND
             .replace("- [ ] AC-1 ", "1. ")
             .replace("- [ ] AC-2 ", "2. [x] AC-7: ")

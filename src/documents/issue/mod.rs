@@ -162,7 +162,7 @@ pub(crate) mod tests {
         test`\n\n## Labels\n\nbug, none-such\n";
 
     #[test]
-    fn finding_place_can_be_the_title_a_section_criterion_or_file() {
+    fn finding_place_can_be_the_title_a_section_a_criterion_or_a_file() {
         for real in [
             "title",
             "Report time by week",

@@ -118,7 +118,7 @@ mod tests {
     use super::{super::tests::SOUND, *};
 
     #[test]
-    fn parses_an_issue() {
+    fn title_criteria_files_and_labels_of_an_issue_are_parsed() {
         let issue = parse(SOUND);
         assert_eq!(issue.title, "Report time by week");
         let criteria: Vec<_> = issue.criteria.iter().map(|c| (c.id.as_str(), c.text.as_str())).collect();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn path_missing_from_the_repository_is_asked_about() {
+    fn path_missing_from_the_repository_raises_a_question() {
         let found = find_gaps("Add it", "- `src/lob.rs` must print 1, not 2", &DesignTestTree);
         assert_eq!(found.len(), 1, "{found:?}");
         let question = found[0].question.as_ref().unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn title_is_classified_by_whether_it_opens_with_a_verb() {
+    fn titles_that_open_with_a_verb_are_recognized() {
         assert_eq!(classify_title("Report time by week"), TitleOpening::Verb);
         assert_eq!(classify_title("Bug: it crashes"), TitleOpening::None);
         assert_eq!(classify_title("Yodel at noon"), TitleOpening::Unknown);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn criteria_are_list_items_or_sentences_with_must_or_should() {
+    fn acceptance_criteria_are_list_items_or_sentences_with_must_or_should() {
         let texts = |body| find_criteria(body).into_iter().map(|c| c.text).collect::<Vec<_>>();
         assert_eq!(texts("- seen\n\n## Expected\n\n- a\n- b"), ["a", "b"]);
         assert_eq!(texts("- one\n- two"), ["one", "two"]);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn scenario_that_is_vague_or_left_to_a_person_is_an_error() {
+    fn vague_or_manual_test_scenario_is_an_error() {
         let rows = "| 010 | a (REQ-1) | Auto | x | y | it works as expected |\n\
                     | 020 | b (REQ-1) | Auto | x | y | manually verify the page |\n\
                     | 030 | c (REQ-1) | Manual | x | y | manually verify the page shows `3` |\n\

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn fix_keeps_numbers_in_prose_and_makes_no_section_the_title() {
+    fn fix_keeps_numbers_in_prose_and_never_turns_a_section_into_the_title() {
         let text = "intro\n\n## 1. Context & Goal\n\nx\n\n# 11. Risks & Mitigations\n\ny\n\n### 3 options were weighed\n";
         let fixed = fix(text, ISSUE);
         assert!(fixed.starts_with("intro\n"), "nothing above the first section is lost: {fixed}");

@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_first_headings_as_models_write_them() {
+    fn first_heading_is_parsed_in_every_form_that_models_write() {
         for (text, number, title) in [
             ("42 - Feature: Read a file", Some(42), "Read a file"),
             ("Issue #7: Title", Some(7), "Title"),
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_a_whole_design() {
+    fn every_section_of_a_design_is_parsed() {
         let text = "# 5 - Feature: T\n\n## 1. Context & Goal\nx\n\n### Open Questions\n- [x] done?\n- [ ] open?\n\n\
             ### 2.1 Files Changed\n\n| File | Change Type | Description |\n|--|--|--|\n| `src/__init__.py` | Add | a \\| b |\n\
             | src/d/ | add (Directory) | x |\n| y | Rename | z |\n\n\

@@ -84,7 +84,7 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn finding_place_can_be_a_section_requirement_scenario_or_path() {
+    fn finding_place_can_be_a_section_a_requirement_a_scenario_or_a_path() {
         let text = filled_template();
         for real in [
             "2.1",
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_place_has_changed_only_if_the_text_at_it_changed() {
+    fn finding_place_counts_as_changed_only_if_its_text_changed() {
         let before = filled_template();
         let now = before.replacen("Modify | the exit code is 2", "Modify | the exit code is 3", 1);
         assert_ne!(before, now);

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn routing_action_depends_on_confidence_and_lead_over_the_next_skill() {
+    fn routing_action_depends_on_confidence_and_margin_over_the_second_skill() {
         for (confidence, others, lead) in [
             (0.90, vec![], RoutingAction::Begin),
             (1.0, vec![("bug-brief", 0.90)], RoutingAction::Begin),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn keyword_match_only_offers_skills_and_starts_no_run() {
+    fn keyword_match_offers_skills_and_never_starts_a_run() {
         for (text, best, score) in [
             ("There is a BUG in it", "bug-brief", KEYWORD_CONFIDENCE),
             ("refactor the parser", "refactor-brief", KEYWORD_CONFIDENCE),
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_needs_its_prefix_with_a_colon_at_the_start() {
+    fn answer_must_start_with_prefix_and_colon() {
         assert_eq!(strip_answer_prefix(" Answer: On Linux.\n2: no"), Some("On Linux.\n2: no"));
         assert_eq!(
             (strip_answer_prefix("answer :"), strip_answer_prefix("the answer: 42")),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn request_that_begins_with_a_skill_name_needs_no_model() {
+    fn request_starting_with_a_skill_name_is_routed_without_a_model() {
         let skills = built_in_skills();
         let read = |text| find_named_skill(text, &skills).map(|(skill, rest)| (skill.name.as_str(), rest));
         assert_eq!(read("`Bug-Brief`: it\nbroke"), Some(("bug-brief", "it\nbroke")));

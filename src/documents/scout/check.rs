@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn fix_adds_missing_source_rows_and_keeps_wrong_ones_as_they_are() {
+    fn fix_adds_missing_source_rows_and_leaves_wrong_rows_unchanged() {
         let fixed = |text: &str, known: &ScoutEvidence| super::super::fix(text, IssueNo(42), known);
         let row = format!("\n{}", table_rows(&sample_evidence().found)[0]);
         let bare = sample_brief()

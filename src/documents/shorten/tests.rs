@@ -45,7 +45,7 @@ fn long_block_is_cut_before_short_blocks_of_the_same_rank() {
 }
 
 #[test]
-fn log_above_the_first_heading_is_cut_before_sections_below() {
+fn log_above_the_first_heading_is_cut_before_later_sections() {
     let log = "A line of a log.\n".repeat(4000);
     let text = format!("{log}\n## Acceptance criteria\n\n- exit status 2\n- a sentence on standard error\n");
     let cut = shorten(&text, &issue_section_rank, 60_000);
@@ -220,7 +220,7 @@ fn less_important_sections_are_cut_first() {
 }
 
 #[test]
-fn end_of_an_issue_is_kept_below_an_unclosed_fence() {
+fn issue_text_after_an_unclosed_fence_is_kept() {
     let log = "2026-03-02 09:00:00 INFO tally: read a line\n".repeat(1_500);
     let text = format!("It is slow.\n\n```\n{log}\n### What I want\n\nWANTED: weeks start on Monday.\n");
     let short = shorten(&text, &issue_section_rank, 60_000).text;

@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn spec_of_a_file_that_models_cannot_read_gets_only_a_warning() {
+    fn spec_for_a_file_unreadable_by_models_causes_only_a_warning() {
         let mistakes = check_completeness(SOUND, DESIGN, &DesignTestTree, &BTreeMap::new());
         let mistakes: Vec<_> =
             mistakes.iter().map(|mistake| (mistake.is_error(), mistake.rule.as_ref())).collect();
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn excerpt_may_omit_lines_but_not_change_them() {
+    fn code_excerpt_may_omit_lines_but_not_change_them() {
         for (excerpt, is) in [
             ("b\nc", true),
             ("\na\n…\n\nd\n", true),

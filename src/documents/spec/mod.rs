@@ -191,7 +191,7 @@ mod tests {
         Expected |\n|---|---|---|---|---|\n| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |\n";
 
     #[test]
-    fn finding_place_can_be_a_section_heading_test_or_file() {
+    fn finding_place_can_be_a_section_a_subheading_a_test_or_a_file() {
         for real in [
             "2",
             "§5",
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_name_every_section_and_shortening_keeps_tests() {
+    fn format_rules_list_every_section_and_shortening_keeps_the_tests() {
         let rules = format_rules();
         assert!(SECTIONS.iter().all(|spec| rules.contains(&spec.heading())), "{rules}");
         let text = SOUND.replace("the style", &"the style ".repeat(200));

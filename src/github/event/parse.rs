@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn line_endings_become_newlines() {
+    fn line_endings_are_normalized_to_newlines() {
         let mut payload = comment_payload();
         payload["comment"]["body"] = "one\r\n\r\ntwo\rthree\u{2028}".into();
         let WebhookEvent::Comment(e) = read("issue_comment", &payload) else { panic!() };
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_event_tells_apps_bots_and_pull_requests_apart() {
+    fn comment_event_distinguishes_apps_bots_and_pull_requests() {
         let mut payload = comment_payload();
         payload["comment"]["performed_via_github_app"] = json!({ "id": 1 });
         payload["sender"]["type"] = "Bot".into();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_field_is_named_by_its_path() {
+    fn error_names_the_path_of_a_missing_field() {
         let mut payload = comment_payload();
         payload["comment"].as_object_mut().unwrap().remove("id");
         let error = WebhookEvent::parse("issue_comment", payload.to_string().as_bytes()).unwrap_err();

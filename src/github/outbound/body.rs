@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn active_markdown_in_a_comment_template_becomes_code() {
+    fn active_markdown_in_a_comment_template_is_rendered_as_code() {
         let harmless = "a `@mona` [b](https://c)";
         for text in [
             "@mona",
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_read_back_from_github_becomes_code_if_it_has_active_markdown() {
+    fn fetched_comment_is_rendered_as_code_if_it_has_active_markdown() {
         let ours = "### ✋ A\n\n[the pull request, #3](https://github.com/o/r/pull/3)\n\n```\n/approve lld 3f9c\n```\n\n\
                     | F1 |\n|--:|\n| `@mona` |\n\n<details><summary>D <code>3f</code></summary>\n\n@\u{200b}mona\n\n\
                     </details>\n\n<sub>`/stop` · 1</sub>";

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_line_written_by_us_can_close_an_issue() {
+    fn only_a_commit_line_added_by_the_bot_can_close_an_issue() {
         let body = OutboundBody("Closes #1\n`Closes #2`\n\n```\nCloses #1\nCloses #3\n```".to_owned());
         let body = body.without_marks(|line| line == "Closes #1").as_str().replace(GUARD, "·");
         assert_eq!(body, "Closes #1\n`Closes· #2`\n\n```\nCloses #1\nCloses· #3\n```");

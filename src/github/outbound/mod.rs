@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn clean_neutralises_active_markdown() {
+    fn cleaning_neutralises_active_markdown() {
         for (text, inert) in [
             ("ping @mona and @org/team", "ping @·mona and @·org/team"),
             ("Fixes #1, closes owner/repo#12\nGH-7 HIGH-5", "Fixes #·1, closes owner/repo#·12\nGH-·7 HIGH-5"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn checkboxes_are_kept_on_request() {
+    fn cleaning_keeps_checkboxes_when_requested() {
         for same in ["- [ ] **a** `b_c`\n  d\n- [x] e\n  - [ ] f", "1. [ ] a", "- [ ] /\u{200B}stop"] {
             assert_eq!(clean_with_checkboxes(same, 99).as_str(), same);
         }
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     #[ignore = "takes long"]
-    fn long_hostile_text_is_cut_and_stays_clean() {
+    fn long_hostile_text_is_cut_and_stays_neutralised() {
         let marks = [
             "[",
             "![",

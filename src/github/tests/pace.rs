@@ -67,7 +67,7 @@ async fn acknowledgement_is_sent_while_other_writes_wait() {
 }
 
 #[tokio::test]
-async fn thumbs_down_over_the_write_limit_is_refused_and_not_sent() {
+async fn thumbs_down_reaction_is_not_sent_when_the_write_limit_is_reached() {
     let fake = accepting_server().await;
     let repo =
         fake.github_with_pacing("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());

@@ -36,7 +36,7 @@ async fn label_swap_error(error: Value) -> (GitHubApiError, GitHubRepo) {
 }
 
 #[tokio::test]
-async fn only_known_graphql_errors_are_final() {
+async fn only_known_graphql_errors_are_permanent() {
     let wrong = "Something went wrong while executing your query. This may be the result of a timeout.";
     for kind in [None, Some("SERVICE_UNAVAILABLE"), Some("A_NEW_ONE")] {
         let mut error = json!({ "message": wrong });
@@ -96,7 +96,7 @@ async fn comment_refused_by_github_is_posted_again_without_a_lookup() {
 }
 
 #[tokio::test]
-async fn comment_with_a_lost_response_is_looked_up_even_after_a_refusal() {
+async fn comment_with_a_lost_response_is_looked_up_even_after_a_rate_limit() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         (POST, 0) => canned(502, json!({})),
         (POST, 1) => canned(429, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
@@ -118,7 +118,7 @@ async fn comment_with_a_lost_response_is_looked_up_even_after_a_refusal() {
 }
 
 #[tokio::test]
-async fn only_refusals_of_a_suspended_installation_are_temporary() {
+async fn forbidden_error_is_temporary_only_when_the_installation_is_suspended() {
     let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         ("POST /app/installations/3/access_tokens", 0) => {
             canned(403, json!({ "message": "Diese Installation ruht." }))
@@ -142,7 +142,7 @@ async fn only_refusals_of_a_suspended_installation_are_temporary() {
 }
 
 #[tokio::test]
-async fn newest_comment_is_found_without_last_page_link() {
+async fn newest_comment_is_found_when_the_last_page_link_is_missing() {
     let fake = FakeGitHub::start(|seen, _| {
         let page: u64 = seen.line.strip_prefix(&format!("{LOOK}?per_page=100&page="))?.parse().unwrap();
         let listed = canned(200, if page == 3 { json!([comment(5)]) } else { json!([]) });
@@ -156,7 +156,7 @@ async fn newest_comment_is_found_without_last_page_link() {
 }
 
 #[tokio::test]
-async fn unreadable_or_missing_team_has_no_member_list() {
+async fn member_list_of_an_unreadable_or_missing_team_is_none() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /orgs/octo/teams/core/members?per_page=100" => canned(200, json!([{ "id": 7 }, { "id": 8 }])),
         "GET /orgs/octo/teams/dark/members?per_page=100" => {

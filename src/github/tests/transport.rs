@@ -47,7 +47,7 @@ async fn refused_token_is_replaced_once() {
 }
 
 #[tokio::test]
-async fn failed_read_is_retried_and_write_is_not() {
+async fn failed_read_is_retried_and_failed_write_is_not() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" if before == 0 => canned(502, json!({})),
         "GET /repos/o/r/issues/1" => canned(200, issue(1)),
@@ -81,7 +81,7 @@ async fn no_call_is_sent_during_a_rate_limit() {
 }
 
 #[tokio::test]
-async fn used_up_rate_limit_stops_further_calls() {
+async fn exhausted_rate_limit_stops_further_calls() {
     let reset = NOW.0 / 1000 + 600;
     let fake = FakeGitHub::start(move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" => canned(200, issue(1))
@@ -97,7 +97,7 @@ async fn used_up_rate_limit_stops_further_calls() {
 }
 
 #[tokio::test]
-async fn cached_response_is_reused_per_installation() {
+async fn cached_response_is_reused_only_for_the_same_installation() {
     let fake = FakeGitHub::start(|seen, _| match (seen.line.as_str(), seen.known.as_deref()) {
         ("GET /repos/o/r/issues/1", None) => canned(200, issue(1)).map(|a| a.header("etag", "W/\"one\"")),
         ("GET /repos/o/r/issues/1", Some("W/\"one\"")) => canned(304, Value::Null),
@@ -124,7 +124,7 @@ async fn cached_response_is_reused_per_installation() {
 }
 
 #[tokio::test]
-async fn missing_repository_is_looked_up_by_id() {
+async fn repository_is_looked_up_by_id_when_its_name_is_not_found() {
     let installed = json!({ "id": 3, "account": { "login": "o" }, "suspended_at": null });
     let fake = FakeGitHub::start(move |seen, before| match (seen.line.as_str(), before) {
         ("GET /app/installations/3", 0) => canned(404, json!({})),
@@ -150,7 +150,7 @@ async fn missing_repository_is_looked_up_by_id() {
 }
 
 #[tokio::test]
-async fn next_page_is_read_from_the_api_host_whatever_the_link_says() {
+async fn next_page_is_requested_from_the_api_host_for_any_host_in_the_link() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /api/v3/installation/repositories?per_page=100" => {
             let more = json!({ "repositories": [{ "id": 1, "full_name": "o/a" }] });
@@ -176,7 +176,7 @@ async fn next_page_is_read_from_the_api_host_whatever_the_link_says() {
 }
 
 #[tokio::test]
-async fn forbidden_error_names_permission_to_grant() {
+async fn forbidden_error_names_the_permission_to_grant() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/issues/1/reactions" => {
             canned(403, json!({ "message": "Resource not accessible by integration" }))
@@ -194,7 +194,7 @@ async fn forbidden_error_names_permission_to_grant() {
 }
 
 #[tokio::test]
-async fn failed_permission_lookup_is_an_error_and_not_role_none() {
+async fn failed_permission_lookup_returns_an_error_instead_of_role_none() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/collaborators/ann/permission" => canned(
             200,
@@ -215,7 +215,7 @@ async fn failed_permission_lookup_is_an_error_and_not_role_none() {
 }
 
 #[tokio::test]
-async fn repository_rename_is_followed_and_transfer_is_not() {
+async fn client_follows_a_repository_rename_but_not_a_transfer() {
     let fake = FakeGitHub::start(|seen, _| {
         let moved = |to: String| canned(301, json!({})).map(|a| a.header("location", to));
         match seen.line.as_str() {
@@ -246,7 +246,7 @@ async fn repository_rename_is_followed_and_transfer_is_not() {
 }
 
 #[tokio::test]
-async fn write_to_reused_repository_name_is_refused() {
+async fn write_is_refused_when_the_repository_name_is_reused() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r" => canned(200, json!({ "id": 10, "full_name": "o/r", "default_branch": "main" })),
         _ => None,
@@ -270,7 +270,7 @@ async fn git_token_can_only_read_one_repository() {
 }
 
 #[tokio::test]
-async fn manifest_code_is_exchanged_and_not_in_errors() {
+async fn manifest_code_is_exchanged_and_never_appears_in_errors() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /app-manifests/good/conversions" => canned(
             201,
@@ -294,7 +294,7 @@ async fn manifest_code_is_exchanged_and_not_in_errors() {
 }
 
 #[tokio::test]
-async fn invalid_key_or_url_is_named_in_error() {
+async fn error_names_the_invalid_key_or_url() {
     let fake = FakeGitHub::start(|_, _| None).await;
     let options = |api_url: &str, private_key: SecretString| GitHubOptions {
         api_url: api_url.parse().unwrap(),
@@ -316,7 +316,7 @@ async fn invalid_key_or_url_is_named_in_error() {
 }
 
 #[tokio::test]
-async fn bot_account_is_looked_up_until_found() {
+async fn bot_account_lookup_is_repeated_until_it_succeeds() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /app/installations?per_page=100" => canned(200, json!([])),
         "GET /users/countersign%5Bbot%5D" if before == 0 => canned(404, json!({})),

@@ -37,7 +37,7 @@ async fn comment_ends_with_its_marker() {
 }
 
 #[tokio::test]
-async fn interrupted_comment_is_found_and_duplicate_removed() {
+async fn interrupted_comment_is_reused_and_its_duplicate_is_deleted() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1/comments?per_page=100&page=1" => {
             canned(200, json!([comment(1, 8, "/lld")])).map(|a| {
@@ -147,7 +147,7 @@ fn stale_head_error() -> Value {
 }
 
 #[tokio::test]
-async fn commit_sends_bytes_and_expected_head() {
+async fn commit_request_contains_file_bytes_and_the_expected_head() {
     let fake = FakeGitHub::start(branch_script('a')).await;
     let commit = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap();
     assert_eq!(commit.oid, oid('c'));
@@ -199,7 +199,7 @@ async fn graphql_url_is_derived_from_rest_url() {
 }
 
 #[tokio::test]
-async fn interrupted_commit_is_recognised() {
+async fn commit_made_before_an_interruption_is_found_and_not_repeated() {
     let fake = FakeGitHub::start(branch_script('c')).await;
     assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap().oid, oid('c'));
     assert_eq!(fake.count("POST /graphql"), 0);
@@ -211,7 +211,7 @@ async fn interrupted_commit_is_recognised() {
 }
 
 #[tokio::test]
-async fn commit_with_our_message_but_other_bytes_is_not_taken_for_ours() {
+async fn commit_with_our_message_but_different_bytes_is_not_counted_as_ours() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => canned(
             200,
@@ -225,7 +225,7 @@ async fn commit_with_our_message_but_other_bytes_is_not_taken_for_ours() {
 }
 
 #[tokio::test]
-async fn refused_commit_is_conflict_only_if_branch_moved() {
+async fn refused_commit_is_a_conflict_only_if_the_branch_moved() {
     let fake = FakeGitHub::start(branch_script('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert_eq!(
@@ -248,7 +248,7 @@ async fn refused_commit_is_conflict_only_if_branch_moved() {
 }
 
 #[tokio::test]
-async fn label_is_replaced_in_one_write() {
+async fn label_is_replaced_in_one_request() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/labels/working" => canned(200, json!({ "node_id": "LA_1" })),
         "POST /repos/o/r/labels" => canned(201, json!({ "node_id": "LA_2" })),
@@ -325,7 +325,7 @@ async fn ensure_comment_until_done(fake: &FakeGitHub) -> Comment {
 }
 
 #[tokio::test]
-async fn lost_responses_leave_one_comment_under_read_lag() {
+async fn only_one_comment_exists_when_responses_are_lost_and_reads_lag() {
     for looks in 0..6 {
         for lost in 1..3 {
             let fake = FakeGitHub::start(lagging_comments(looks, lost)).await;
@@ -405,7 +405,7 @@ async fn pull_request_from_a_fork_is_not_reused() {
 }
 
 #[tokio::test]
-async fn pull_without_draft_support_is_titled_wip() {
+async fn pull_request_title_starts_with_wip_when_drafts_are_not_supported() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         PULLS => canned(200, json!([])),
         "POST /repos/o/r/pulls" if seen.body["draft"] == true => {
@@ -422,7 +422,7 @@ async fn pull_without_draft_support_is_titled_wip() {
 }
 
 #[tokio::test]
-async fn check_run_needs_our_own_commit_and_is_looked_up_before_a_retry() {
+async fn check_run_requires_our_commit_and_is_looked_up_before_a_retry() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/main" => {
             let object = json!({ "sha": oid('a'), "type": "commit" });
@@ -466,7 +466,7 @@ async fn check_run_needs_our_own_commit_and_is_looked_up_before_a_retry() {
 }
 
 #[tokio::test]
-async fn write_check_reports_objects_it_could_not_clean_up() {
+async fn write_check_reports_objects_that_it_could_not_delete() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/labels" => canned(201, json!({"node_id": "L", "name": seen.body["name"]})),
         "POST /repos/o/r/issues" => canned(201, json!({"number": 4, "html_url": "h", "labels": []})),

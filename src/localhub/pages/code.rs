@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hunk_numbers_lines_on_both_sides() {
+    fn diff_hunk_has_line_numbers_for_both_sides() {
         assert_eq!(hunk_start("@@ -10,7 +12,8 @@ fn x"), Some((10, 12)));
         let html = hunk_rows("@@ -1 +1,2 @@\n-<a>\n+b\n+c");
         assert!(html.contains("<td class=no>1</td><td class=no></td><td><pre>-&lt;a&gt;</pre>"), "{html}");

@@ -91,7 +91,7 @@ mod tests {
     use super::render;
 
     #[test]
-    fn renders_github_markdown() {
+    fn github_markdown_is_rendered_as_html() {
         let html = render(
             "| a |\n|---|\n| ~~b~~ |\n\n- [x] done\n\n<details><summary>More</summary>\n\n**in**\n\n</details>",
             "/a/b",
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn removes_scripts_and_closing_tags() {
+    fn scripts_and_stray_closing_tags_are_removed_from_rendered_markdown() {
         let html = render(
             "<script>x</script><img src=x onerror=y>\n\n[l](javascript:z)\n\n</div></main><!-- m --><style>*{}</style>",
             "/a/b",
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn links_issue_numbers_outside_code() {
+    fn issue_numbers_outside_code_become_links() {
         let html = render("Part of #12, `#13`, a#14, @ada <b>", "/ada/tally");
         assert!(html.contains("href=\"/ada/tally/issues/12\""), "{html}");
         assert!(!html.contains("issues/13") && !html.contains("issues/14"), "{html}");

@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_mutation_fields_in_order() {
+    fn graphql_mutation_fields_are_parsed_in_order() {
         let query = "mutation($a: A!, $b: B!) { one: createRef(input: $a) { ref { name } } \
                      createCommitOnBranch(input: $b) { commit { oid } } }";
         let owned = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());

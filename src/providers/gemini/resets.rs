@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_parsed_as_services_write_them() {
+    fn durations_are_parsed_in_each_format_that_services_send() {
         for (text, seconds) in
             [("45s", 45.0), ("0.5s", 0.5), ("1h2m3s", 3723.0), ("45m10s", 2710.0), ("250ms", 0.25)]
         {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_wait_is_taken_from_the_most_reliable_field() {
+    fn retry_wait_prefers_the_delay_field_then_the_header_then_the_message() {
         let now = Timestamp::parse("2026-07-04T06:00:00Z").unwrap();
         let info = json!({"details": [{"retryDelay": "45s"}]});
         let header = Some(Duration::from_secs(7));

@@ -113,7 +113,7 @@ fn at(times: &[(i64, &str)]) -> Vec<(i64, String)> {
 }
 
 #[tokio::test]
-async fn primary_models_take_turns() {
+async fn pool_calls_rotate_through_the_primary_models() {
     let fixture = PoolFixture::new();
     let pool = fixture.pool();
     for _ in 0..4 {
@@ -195,7 +195,7 @@ async fn reset_time_named_by_the_provider_sets_the_cooldown() {
 }
 
 #[tokio::test]
-async fn pool_waits_for_the_first_model_to_recover_if_the_wait_is_short() {
+async fn pool_waits_for_the_model_that_recovers_soonest_if_the_wait_is_short() {
     let both: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
     let fixture =
         PoolFixture::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[limited(Some(90))]);
@@ -219,7 +219,7 @@ async fn pool_waits_for_the_first_model_to_recover_if_the_wait_is_short() {
 }
 
 #[tokio::test]
-async fn call_past_its_deadline_retries_no_model() {
+async fn no_model_is_retried_after_the_deadline_of_the_call() {
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
     let fixture = PoolFixture::new().fails("claude:a", &[limited(Some(100))]).fails("claude:b", &[LATE]);
     let pool = fixture.listed(lists);
@@ -228,7 +228,7 @@ async fn call_past_its_deadline_retries_no_model() {
 }
 
 #[tokio::test]
-async fn exhausted_account_uses_fallback_until_its_reset() {
+async fn fallback_models_are_used_until_an_exhausted_account_resets() {
     let fixture = PoolFixture::new().fails("claude:sonnet", &[used_up(3600)]);
     let pool = fixture.pool();
     let reply = ask(&pool).await.unwrap();
@@ -278,7 +278,7 @@ async fn capacity_error_starts_no_cooldown() {
 }
 
 #[tokio::test]
-async fn retry_presets_wait_as_configured() {
+async fn each_retry_preset_waits_for_its_configured_delays() {
     let seconds = Duration::from_secs;
     let fixed = Retry { wait: seconds(60), doubled: false, same_model: 1 };
     let aggressive = Retry { wait: seconds(15), doubled: true, same_model: 3 };
@@ -301,7 +301,7 @@ async fn retry_presets_wait_as_configured() {
 }
 
 #[tokio::test]
-async fn strategy_decides_the_first_model() {
+async fn pool_strategy_selects_the_first_model() {
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b", "claude:c"], &[]];
     for (strategy, first) in [
         (Strategy::Priority, "claude:a"),
@@ -329,7 +329,7 @@ async fn refusal_or_truncation_is_not_retried_on_another_model() {
 }
 
 #[tokio::test]
-async fn excluded_family_is_skipped() {
+async fn models_of_an_excluded_family_are_skipped() {
     let fixture = PoolFixture::new();
     let pool = fixture.pool();
     let call = ModelCall { excluded_families: vec![Family("opencode".into())], ..question() };
@@ -345,7 +345,7 @@ async fn excluded_family_is_skipped() {
 }
 
 #[tokio::test]
-async fn repeatedly_failing_model_is_skipped_for_a_while() {
+async fn repeatedly_failing_model_is_skipped_until_its_cooldown_ends() {
     let alone: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];
     let fixture = PoolFixture::new().fails("claude:a", &[LATE, LATE]);
     let pool = fixture.listed(alone);
@@ -359,7 +359,7 @@ async fn repeatedly_failing_model_is_skipped_for_a_while() {
 }
 
 #[tokio::test]
-async fn prompt_that_fits_no_member_fails_at_once() {
+async fn call_fails_at_once_when_its_prompt_fits_no_pool_member() {
     let fixture = PoolFixture::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
     let pool = fixture.listed(lists);
@@ -417,7 +417,7 @@ async fn waits_use_at_most_half_of_the_deadline() {
 }
 
 #[tokio::test]
-async fn estimate_ignores_members_unfit_for_the_role() {
+async fn pool_estimate_ignores_members_that_cannot_serve_the_role() {
     let fixture = PoolFixture::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
     let mut pool = fixture.listed(lists);

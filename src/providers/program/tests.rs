@@ -76,7 +76,7 @@ fn program_home_is_accessible_to_its_owner_only() {
 }
 
 #[tokio::test]
-async fn program_cannot_read_our_files() {
+async fn model_program_cannot_read_the_servers_files() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
     fs::create_dir_all(at("data/repos")).unwrap();
@@ -98,7 +98,7 @@ async fn program_cannot_read_our_files() {
 }
 
 #[test]
-fn program_that_could_read_our_files_is_refused_with_the_fix() {
+fn program_is_refused_with_the_fix_if_it_could_read_the_servers_files() {
     let place = tempfile::tempdir().unwrap();
     let mut parrot = program(place.path(), "echo 1.2.3");
     assert_eq!(parrot.missing_requirement(), None);
@@ -132,7 +132,7 @@ fn program_that_could_read_our_files_is_refused_with_the_fix() {
 }
 
 #[test]
-fn installation_of_a_script_is_its_packages_and_interpreter() {
+fn installation_of_a_script_includes_its_packages_and_interpreter() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().canonicalize().unwrap();
     let package = root.join("lib/node_modules/parrot/bin/parrot");

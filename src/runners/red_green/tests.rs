@@ -55,7 +55,7 @@ fn wrong(test: &TestResult) -> String {
 }
 
 #[test]
-fn new_test_may_fail_by_an_assertion_or_a_name_the_spec_declares() {
+fn new_test_may_fail_by_an_assertion_or_a_missing_name_of_the_spec() {
     for (test, kind) in [
         (fails("s::new more", "left: 1"), RedKind::Assertion),
         (throws("s::new more", "ValueError: 5"), RedKind::Runtime),
@@ -210,7 +210,7 @@ fn green_requires_new_and_old_tests_to_pass_in_every_run() {
 }
 
 #[test]
-fn required_test_is_accepted_only_in_the_file_the_spec_names() {
+fn required_test_is_accepted_only_in_the_file_named_by_the_spec() {
     let base = || {
         found([
             TestResult::passed("s old"),
@@ -272,7 +272,7 @@ fn error_in_either_of_two_test_runs_is_reported() {
 }
 
 #[test]
-fn tests_of_a_deleted_file_are_listed_as_gone() {
+fn tests_of_a_deleted_file_are_listed_as_removed() {
     let base = found([TestResult::passed("s::old a"), TestResult::passed("s keeps")]);
     let expected = TestExpectations { removed: vec!["tests/old.rs".to_owned()], ..expectations() };
     let with = || found([fails("s::new new", "left: 1"), TestResult::passed("s keeps")]);
@@ -310,7 +310,7 @@ fn test_removed_by_the_spec_may_be_gone_and_no_other() {
 }
 
 #[test]
-fn mutation_is_classified_as_caught_by_test_compiler_or_nobody() {
+fn mutation_is_caught_by_a_test_caught_by_the_compiler_or_survives() {
     let green = GreenProof { broken: vec!["s broken".to_owned()], ..GreenProof::default() };
     let broken = fails("s broken", "x");
     let unbuilt = unbuilt("s::new", &[("src/lib.rs", &["read"])]);
@@ -331,7 +331,7 @@ fn mutation_is_classified_as_caught_by_test_compiler_or_nobody() {
 }
 
 #[test]
-fn test_file_the_runner_cannot_reach_is_reported() {
+fn test_file_is_reported_if_the_runner_never_runs_it() {
     let theirs = found([TestResult::passed("checks/check_a.py::test_a")]);
     for (runner, file, added, before, seen) in [
         ("cargo", "tests/new.rs", true, &found([]), true),
@@ -372,7 +372,7 @@ fn failures_are_grouped_by_message_and_limited() {
 }
 
 #[test]
-fn declared_names_are_functions_types_members_and_files_of_the_spec() {
+fn declared_names_include_functions_types_members_and_files_of_the_spec() {
     let text = "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
         | `src/config/mod.rs` | Add | x |\n\n## 4. Data Structures\n\n### Count\n\n```rust\npub struct Count {\n    pub left: u8,\n}\n\
         enum Side { Left, Right(u8) }\n```\n\n## 5. Function Specifications\n\n### Count::read\n\n```rust\npub fn read(path: &Path) -> \
@@ -385,7 +385,7 @@ fn declared_names_are_functions_types_members_and_files_of_the_spec() {
 }
 
 #[test]
-fn test_ids_match_files_in_each_runner_notation() {
+fn test_id_of_each_runner_is_matched_to_its_file() {
     for (id, file, is) in [
         ("s::read reads", "tests/read.rs", true),
         ("s::read reads", "crates/s/tests/read/main.rs", true),

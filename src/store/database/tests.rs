@@ -87,7 +87,7 @@ async fn concurrent_writes_share_a_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn database_file_can_be_closed_once_the_last_result_is_returned() {
+async fn database_closes_when_dropped_after_its_last_result_is_returned() {
     let root = tempfile::tempdir().unwrap();
     for n in 0..100 {
         let db =
@@ -148,7 +148,7 @@ async fn failed_write_does_not_affect_other_writes_of_its_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn panic_in_a_write_reaches_only_its_caller() {
+async fn panic_in_a_write_affects_only_its_caller() {
     let bench = CommitQueueBench::new();
     let db = bench.db.clone();
     let panics = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
@@ -183,7 +183,7 @@ async fn read_sees_committed_writes_and_discards_its_own_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn full_disk_is_reported_and_writes_resume_with_space() {
+async fn full_disk_is_reported_and_writes_resume_when_space_is_free() {
     let bench = CommitQueueBench::new();
     bench.db.write(put("before")).await.unwrap();
     let pages = |most: &'static str| bench.db.read(move |tx| pragma(tx, "max_page_count", most));

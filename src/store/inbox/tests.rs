@@ -151,7 +151,7 @@ fn as_fence(subject: DeliverySubject) -> DeliverySubject {
 }
 
 #[tokio::test]
-async fn deliveries_of_different_issues_run_in_parallel_and_of_one_in_order() {
+async fn deliveries_run_in_parallel_across_issues_and_in_order_within_an_issue() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2)), ("a2", issue(1, 1)), ("r", repo(1))] {
         b.accept(id, on).await;
@@ -251,7 +251,7 @@ async fn installation_fence_waits_for_deliveries_of_all_its_repositories() {
 }
 
 #[tokio::test]
-async fn delivery_flood_of_one_repository_does_not_delay_others() {
+async fn delivery_flood_of_one_repository_does_not_delay_other_repositories() {
     let b = InboxBench::new();
     for n in 0..300 {
         b.accept(&format!("flood-{n}"), issue(5, n)).await;
@@ -330,7 +330,7 @@ async fn claim_takes_only_the_oldest_delivery() {
 }
 
 #[tokio::test]
-async fn delivery_that_crashes_the_server_is_retried_alone_and_given_up() {
+async fn delivery_that_crashes_the_server_is_retried_alone_and_then_given_up() {
     let mut b = InboxBench::new();
     b.accept("poison", issue(1, 1)).await;
     b.accept("beside", issue(1, 2)).await;
@@ -371,7 +371,7 @@ async fn clock_jump_does_not_delay_deliveries() {
 }
 
 #[tokio::test]
-async fn event_sent_by_two_deliveries_is_claimed_by_one() {
+async fn event_sent_in_two_deliveries_is_claimed_by_only_one_of_them() {
     let b = InboxBench::new();
     for id in ["app-hook", "other-hook"] {
         b.accept(id, issue(1, 1)).await;

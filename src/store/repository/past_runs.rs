@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn past_runs_skip_unpublished_and_unreadable_rows() {
+    async fn list_of_past_runs_omits_unpublished_and_unreadable_runs() {
         let root = tempfile::tempdir().unwrap();
         let store = Store::open(root.path(), Arc::new(SystemClock)).unwrap();
         for issue in 1..=7 {

@@ -165,7 +165,7 @@ async fn newer_database_blocks_only_its_own_repository() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_database_is_refused_and_not_recreated() {
+async fn missing_database_is_an_error_and_is_not_recreated() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -349,7 +349,7 @@ async fn runs_continue_if_main_db_is_older_or_recreated() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn boot_with_a_reused_boot_number_still_retries_parked_runs() {
+async fn parked_runs_are_retried_after_a_boot_with_a_reused_boot_number() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -360,7 +360,7 @@ async fn boot_with_a_reused_boot_number_still_retries_parked_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn interrupted_forgetting_of_a_repository_can_be_repeated() {
+async fn forgetting_a_repository_can_be_repeated_after_an_interruption() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let row = RepositoryRow { id: REPO, installation: InstallationId(7), name: "acme/shop".parse().unwrap() };

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_test_name_is_refused_if_the_runner_reports_names_only() {
+    fn duplicate_test_name_is_refused_if_the_runner_reports_no_files() {
         for (runner, name, taken) in [
             ("command", "full", true),
             ("command", "Other::Sums::full", true),

@@ -84,7 +84,7 @@ mod tests {
     use crate::documents::issue::RubricPart;
 
     #[test]
-    fn at_most_five_questions_are_asked_with_the_models_own_first() {
+    fn at_most_five_questions_are_asked_and_those_of_the_model_come_first() {
         let gap =
             |part| RubricGap { part, said: "x".into(), question: Some(("A gap?".into(), "No.".into())) };
         let open = OpenQuestion {

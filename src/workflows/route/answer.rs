@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_question_per_hour_is_answered() {
+    fn at_most_one_question_per_hour_is_answered() {
         let minutes = |all: &[i64]| all.iter().map(|at| Timestamp(at * 60_000)).collect::<Vec<_>>();
         for (asked, answered) in [
             (&[0][..], true),

@@ -234,7 +234,7 @@ async fn delivery_waits_for_a_node_that_serves_its_installation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_cache_stores_index_values() {
+async fn cache_of_a_node_stores_index_values() {
     let Some(nodes) = Nodes::new(1) else { return };
     let key = CacheKey::from_parts([b"blob".as_slice()]);
     nodes.stores[0].cache(REPO).await.unwrap().put([(key, PackedValue::pack(&key, b"answer"))]).unwrap();
@@ -279,7 +279,7 @@ async fn node_that_lost_a_run_cannot_write_to_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn short_wait_keeps_the_nodes_claim_on_a_run_and_long_wait_drops_it() {
+async fn claim_on_a_run_is_kept_in_a_short_wait_and_dropped_in_a_long_wait() {
     let Some(nodes) = Nodes::new(2) else { return };
     let store = &nodes.stores[0];
     store.start_run(new_run(1)).await.unwrap();
@@ -319,7 +319,7 @@ async fn node_that_lost_a_run_starts_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deliveries_of_a_dead_node_are_claimed_one_by_one() {
+async fn deliveries_of_a_failed_node_are_claimed_one_by_one() {
     let Some(mut nodes) = Nodes::new(2) else { return };
     let taken = async |node: usize, nodes: &Nodes| {
         let lanes = nodes.stores[node].inbox().claim_lanes(8, None).await.unwrap();

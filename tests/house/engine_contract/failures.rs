@@ -82,7 +82,7 @@ fn node_ids_are_unique() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exhausted_connections_refuse_writes_without_loss() {
+async fn writes_are_refused_and_not_lost_when_connections_are_exhausted() {
     const REPOS: u64 = 5;
     let Some(mut nodes) = Nodes::new(0) else { return };
     let name = nodes.address.rsplit('/').next().unwrap().to_owned();
@@ -133,7 +133,7 @@ async fn exhausted_connections_refuse_writes_without_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_with_a_wrong_clock_takes_no_claimed_run() {
+async fn node_with_a_wrong_clock_does_not_take_runs_claimed_by_another_node() {
     const HOUR: Duration = Duration::from_secs(3600);
     let Some(mut nodes) = Nodes::new(1) else { return };
     let ahead = ManualClock::new();
@@ -238,7 +238,7 @@ fn pass(mut client: TcpStream, mut server: TcpStream, cut: &AtomicUsize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commit_cut_by_the_network_is_checked_and_not_repeated() {
+async fn commit_interrupted_by_the_network_is_verified_and_not_repeated() {
     let Some(mut nodes) = Nodes::new(0) else { return };
     let proxy = CuttingProxy::to(&nodes.address);
     nodes.join(&proxy.address, ManualClock::new());

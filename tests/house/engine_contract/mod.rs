@@ -916,7 +916,7 @@ async fn repository_error_is_retried_after_a_backoff() {
 /// While one database is slow to open, runs of other repositories must continue. The runtime has only one thread, so a
 /// blocking wait for the file would stop all other tasks.
 #[tokio::test]
-async fn slow_opening_database_delays_no_other_repository() {
+async fn database_that_opens_slowly_delays_no_other_repository() {
     let mut world = World::sqlite();
     let StartDecision::New(slow) = world.start("walk", "slow").await else { panic!() };
     let other = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await;

@@ -209,7 +209,7 @@ fn shape(file: &Path) -> BTreeMap<String, u64> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn postgres_and_sqlite_archives_have_the_same_shape() {
+async fn postgres_and_sqlite_archives_have_the_same_format() {
     let Some(address) = postgres::database() else { return };
     let in_files = old_and_new(world().await).await.0;
     let setting = Setting { postgres: Some(address.clone()), ..Setting::default() };
@@ -274,7 +274,7 @@ async fn damaged_document_is_kept_and_the_rest_is_archived() {
 }
 
 #[tokio::test]
-async fn forgetting_a_repository_during_an_archive_leaves_no_file() {
+async fn forgetting_a_repository_during_archiving_leaves_no_archive_file() {
     let (w, _, _) = old_and_new(world().await).await;
     let to = Store::archive_directory(w.data());
     let (store, repo) = (&w.app.store, w.repo);

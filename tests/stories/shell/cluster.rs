@@ -77,7 +77,7 @@ fn stop(servers: impl IntoIterator<Item = Running>) {
 }
 
 #[test]
-fn another_server_finishes_runs_of_a_killed_one() {
+fn another_server_finishes_the_runs_of_a_killed_server() {
     let Some(mut site) = on_postgres() else { return };
     let config = second_config(&site);
     let mut first = site.serve();
@@ -138,7 +138,7 @@ fn wait_for_call(site: &Site) -> String {
 
 #[test]
 #[ignore = "takes long"]
-fn frozen_server_cannot_write_to_runs_taken_over() {
+fn frozen_server_cannot_write_to_runs_that_another_server_took_over() {
     let Some(mut site) = on_postgres() else { return };
     let config = second_config(&site);
     use_slow_drafter(&site);
@@ -155,7 +155,7 @@ fn frozen_server_cannot_write_to_runs_taken_over() {
 }
 
 #[test]
-fn stop_reaches_a_call_of_another_server() {
+fn stop_command_cancels_a_model_call_of_another_server() {
     let Some(mut site) = on_postgres() else { return };
     use_slow_drafter(&site);
     let config = second_config(&site);
@@ -173,7 +173,7 @@ fn stop_reaches_a_call_of_another_server() {
 }
 
 #[test]
-fn pause_and_stop_reach_all_servers() {
+fn pause_and_stop_commands_apply_to_all_servers() {
     let Some(mut site) = on_postgres() else { return };
     let config = second_config(&site);
     let (first, second) = (site.serve(), serve(&config));

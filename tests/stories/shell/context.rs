@@ -91,7 +91,7 @@ fn missing_input_is_reported_with_the_fix() {
 }
 
 #[test]
-fn context_names_files_a_partial_clone_lacks_and_fails_on_a_full_disk() {
+fn context_lists_files_missing_in_a_partial_clone_and_fails_on_a_full_disk() {
     let full = repository();
     commit(full.path(), &[("src/purse.rs", PURSE)]);
     git(full.path(), &["config", "uploadpack.allowFilter", "true"]);

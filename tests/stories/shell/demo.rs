@@ -168,7 +168,7 @@ fn gates_demo_dismisses_a_finding_and_refuses_a_stale_approval() {
 }
 
 #[test]
-fn demo_with_yes_runs_to_the_end_without_a_branch() {
+fn demo_with_the_yes_option_runs_to_the_end_without_a_branch() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
     let arguments = ["demo", "--yes", "--through", "lld", "--data", data.to_str().unwrap()];

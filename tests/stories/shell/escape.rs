@@ -92,7 +92,7 @@ fn hijacked_model_program_is_contained() {
 }
 
 #[test]
-fn hijacked_model_program_is_contained_when_another_user_serves() {
+fn hijacked_model_program_is_contained_when_the_server_is_not_root() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("skipped: only root can start a server for somebody else");
     }

@@ -26,7 +26,7 @@ fn init(arguments: &[&str]) -> (Running, ChildStdin) {
 }
 
 #[test]
-fn init_reaches_the_first_gate_with_two_questions() {
+fn two_answers_to_init_questions_suffice_to_reach_the_first_gate() {
     let begun = Instant::now();
     let mut site = Site::bare();
     let webhook = format!("http://{}/webhook", free_address());

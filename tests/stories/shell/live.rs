@@ -50,7 +50,7 @@ fn live_doctor_checks_each_assumption_about_github() {
 }
 
 #[test]
-fn doctor_scratch_creates_and_removes_one_of_each_github_object() {
+fn doctor_scratch_creates_and_deletes_one_github_object_of_each_kind() {
     let mut site = Site::new();
     let serving = site.serve();
     for (name, code, words) in

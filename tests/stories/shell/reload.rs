@@ -80,7 +80,7 @@ fn unlisted_model_causes_a_warning_at_start_and_reload() {
 }
 
 #[test]
-fn reload_of_broken_secrets_changes_nothing_and_names_the_error() {
+fn reload_with_broken_secrets_keeps_the_current_ones_and_fails() {
     let mut site = Site::new();
     let serving = site.serve();
     let (env, key) = (site.directory().join(".env"), site.key());

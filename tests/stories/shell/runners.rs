@@ -157,7 +157,7 @@ fn go_test_outcomes_are_reported_from_the_sandbox() {
 /// Maven runs offline, with Debian's own Maven repository, and writes its report as JUnit XML.
 #[test]
 #[ignore = "takes long"]
-fn java_test_outcomes_are_read_from_the_repositorys_own_command() {
+fn java_test_outcomes_are_read_from_the_command_of_the_repository() {
     let missing = !Path::new("/usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin").is_dir();
     if missing {
         assert!(std::env::var_os("COUNTERSIGN_TEST_JAVA").is_none(), "must be tried here");
@@ -213,7 +213,7 @@ fn repository_command_runs_and_a_committed_report_is_ignored() {
 /// the registry that the lock file names. That registry is not allowed in this test, so the error must name the
 /// registry's host.
 #[test]
-fn error_names_a_host_the_sandbox_blocked() {
+fn error_names_a_host_that_the_sandbox_blocked() {
     let crates = "[[package]]\nname = \"a\"\nversion = \"0.1.0\"\ndependencies = [\"cfg-if-not\"]\n\n[[package]]\n\
                   name = \"cfg-if-not\"\nversion = \"1.0.0\"\n\
                   source = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"00\"\n";
@@ -450,7 +450,7 @@ fn named<'l>(lines: &'l str, before: &str, after: &str) -> Vec<&'l str> {
 /// runner outside.
 #[test]
 #[ignore = "takes long"]
-fn released_suites_have_the_same_outcomes_inside_the_sandbox() {
+fn suites_of_released_packages_have_the_same_outcomes_in_the_sandbox() {
     let tap = "--test-reporter=tap";
     let suites: [(&str, &str, &[&str], usize); 4] = [
         ("strsim-0.11.1", "cargo", &["test", "--offline"], 90),

@@ -299,7 +299,7 @@ fn setup_prints_an_ssh_tunnel_for_its_page() {
 
 #[test]
 #[ignore = "takes long"]
-fn doctor_names_the_fix_and_serve_refuses_broken_settings() {
+fn doctor_reports_the_fix_for_broken_settings_and_serve_refuses_them() {
     let site = Site::new();
     let serving = site.serve();
     let (code, printed) = site.doctor();

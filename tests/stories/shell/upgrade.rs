@@ -170,7 +170,7 @@ async fn interrupted_backup_leaves_no_copy() {
 }
 
 #[tokio::test]
-async fn newer_data_is_refused_with_the_way_to_downgrade() {
+async fn newer_data_is_refused_with_downgrade_instructions() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;

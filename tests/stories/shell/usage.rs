@@ -5,7 +5,7 @@ use std::{io::Write, process::Command};
 use super::process::{run_countersign, text};
 
 #[test]
-fn wrong_usage_exits_with_two_and_says_what_to_write() {
+fn wrong_usage_exits_with_status_two_and_prints_the_fix() {
     for (arguments, words) in [
         (&[][..], "Usage: countersign"),
         (&["nope"], "unrecognized subcommand"),

@@ -261,7 +261,7 @@ fn summary_of_statements_with_many_names_stays_within_its_size_limit() {
 /// Summarizes long texts, each of which took minutes when the summary took quadratic time.
 #[test]
 #[ignore = "takes long"]
-fn long_texts_take_linear_time() {
+fn long_texts_are_summarized_in_linear_time() {
     let nested = "#ifdef A\n#else\n".repeat(8_000) + &"#endif\n".repeat(8_000);
     let children =
         format!("class A\n{}{}end\n", "  attr :a\n".repeat(4_900), "  private :b\n".repeat(30_000));
@@ -280,7 +280,7 @@ fn long_texts_take_linear_time() {
 
 #[test]
 #[ignore = "takes long"]
-fn text_that_stalls_the_parser_times_out() {
+fn parser_times_out_on_text_that_stalls_it() {
     let nothing = Summary { partial: true, timed_out: true, ..Summary::default() };
     assert_eq!(summarize(Language::JavaScript, &"case x:".repeat(15_000)), nothing);
     assert_eq!(summarize(Language::Cpp, &"a<\n".repeat(100_000)), nothing);

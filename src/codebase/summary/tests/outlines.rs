@@ -15,7 +15,7 @@ fn headings_in_fences_are_ignored() {
 }
 
 #[test]
-fn only_top_level_keys_are_items() {
+fn outline_of_a_config_file_lists_only_top_level_keys() {
     for (language, text, names) in [
         (
             Language::Toml,
@@ -43,7 +43,7 @@ fn only_top_level_keys_are_items() {
 }
 
 #[test]
-fn outline_survives_truncated_and_long_texts() {
+fn outlines_of_truncated_and_long_texts_stay_correct_and_within_limits() {
     let text = "# é\n```\n{\"a\\\": {\n[[x\n'''\n\"\"\"\nk: v\n<!--\n".repeat(3);
     for language in [Language::Json, Language::Markdown, Language::Toml, Language::Yaml] {
         for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
@@ -69,7 +69,7 @@ fn without_bodies(language: Language, text: &str) -> String {
 }
 
 #[test]
-fn blanking_bodies_does_not_change_the_summary() {
+fn summary_is_unchanged_when_function_bodies_are_blanked() {
     for (language, text) in FIXTURES {
         assert_eq!(without_bodies(*language, text).len(), text.len());
         let whole = whole(*language, text);
@@ -161,7 +161,7 @@ fn cpp_items_keep_their_names_next_to_unknown_macros() {
 }
 
 #[test]
-fn used_names_are_called_functions_path_roots_and_capitalized_words() {
+fn used_names_include_callees_path_roots_and_capitalized_words() {
     let text = "use aa::bb; // Not (this)\nlet c = Some(dd::ee(\"And (not) this\"), ff);\n * Nor this()\n";
     assert_eq!(summarize_with_uses(Language::Rust, text).1, ["Some", "aa", "dd", "ee"]);
 }

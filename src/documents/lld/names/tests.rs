@@ -76,7 +76,7 @@ fn code_name_is_reported_if_its_last_segment_is_in_no_file() {
 }
 
 #[test]
-fn existing_declared_and_foreign_names_are_not_reported() {
+fn names_in_the_repository_the_design_or_other_projects_are_not_reported() {
     let code =
         "pub fn parse_all(deep: Option<LineCount>) -> u8;\nstruct Line { line_count: u8 }\nfn parse_shet();";
     for text in [
@@ -93,7 +93,7 @@ fn existing_declared_and_foreign_names_are_not_reported() {
 }
 
 #[test]
-fn reports_unresolved_paths_and_imports() {
+fn unresolved_paths_and_imports_are_reported() {
     for (text, expected) in [
         ("`src/b.rs` is read.", &["!src/b.rs"][..]),
         ("`src/deep` is a folder.", &["src/deep"]),
@@ -106,7 +106,7 @@ fn reports_unresolved_paths_and_imports() {
 
 #[test]
 #[ignore = "takes long"]
-fn check_never_panics_and_messages_are_short() {
+fn name_check_never_panics_and_its_messages_are_short() {
     use crate::documents::lld::check::tests::hostile_texts;
     let units =
         ["`a_b` ", "`a` ", "`A::b` ", "x", "`src/x.rs`", "\n```rust\nuse a;\n```\n", "\n# 2.5 A\n`a_b`\n"];

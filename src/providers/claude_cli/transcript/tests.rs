@@ -142,7 +142,7 @@ fn usage_is_read_from_the_result_and_the_model_from_messages() {
 }
 
 #[test]
-fn output_without_result_is_unavailable() {
+fn transcript_without_a_result_maps_to_unavailable() {
     for (status, lines) in
         [(Some(0), ""), (Some(1), ""), (None, ""), (Some(0), "not json\n{\"type\":\"system\"}\n[]\n")]
     {
@@ -153,7 +153,7 @@ fn output_without_result_is_unavailable() {
 }
 
 #[test]
-fn truncated_output_is_never_an_answer() {
+fn truncated_output_is_never_accepted_as_an_answer() {
     let whole = fixture("good");
     for end in 0..whole.trim_end().len() {
         if whole.is_char_boundary(end) {
