@@ -78,7 +78,7 @@ fn check_postgres_blocking(
             );
         } else if !row.get::<_, bool>(5) {
             lacks.push(
-                "the role may not make our tables or change them; let it own the database, and the schema countersign in it"
+                "the role may not make our tables or change them; make it the owner of the database and of its schema countersign"
                     .to_owned(),
             );
         }

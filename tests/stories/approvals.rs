@@ -187,7 +187,7 @@ async fn tampered_gate_comment_is_restored_and_approval_then_needs_the_hash() {
         let gate = w.gate();
         assert!(
             gate.contains(
-                "`max` edited this comment, and Countersign restored it. `/approve` needs the hash"
+                "`max` edited this comment, and Countersign restored it. So `/approve` must include the hash"
             ),
             "{gate}"
         );

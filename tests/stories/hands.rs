@@ -379,7 +379,7 @@ async fn change_is_tested_on_the_new_head_of_the_default_branch() {
     assert!(
         halt.contains(&expected)
             && halt.contains("The change was not pushed. Merge `main`")
-            && halt.contains("fix it on `main`"),
+            && halt.contains("fix the failure on `main`"),
         "{halt}"
     );
     w.nothing_is_pushed();

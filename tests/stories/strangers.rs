@@ -67,7 +67,7 @@ impl World {
     /// Returns the note that the inbox stores with the newest processed comment delivery.
     fn last_note(&self) -> String {
         let database = rusqlite::Connection::open(self.app.settings.data_dir.join("main.db")).unwrap();
-        let sql = "SELECT note FROM inbox WHERE event = 'issue_comment' AND note NOT LIKE 'a bot%'
+        let sql = "SELECT note FROM inbox WHERE event = 'issue_comment' AND note NOT LIKE 'bots%'
                    ORDER BY seq DESC LIMIT 1";
         database.query_row(sql, [], |row| row.get(0)).unwrap()
     }

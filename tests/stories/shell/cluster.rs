@@ -213,7 +213,7 @@ fn doctor_checks_the_postgres_database() {
     let (of, others) =
         (|who: &str| address.replace("countersign@", who), address.rsplit_once('/').unwrap().0);
     postgres::sql(&address, "CREATE ROLE reads LOGIN; CREATE ROLE waits LOGIN SUPERUSER CONNECTION LIMIT 5");
-    assert_rows(&of("reads@"), &["BAD   database", "make the role the owner of the database"]);
+    assert_rows(&of("reads@"), &["BAD   database", "make it the owner of the database"]);
     assert_rows(&of("waits@"), &["ok    database", "note  database       it takes 5 connections more"]);
     postgres::sql(&address, "UPDATE countersign.meta SET value = '99' WHERE key = 'schema'");
     assert_rows(&address, &["BAD   database", "of a newer countersign, schema 99; run that version"]);

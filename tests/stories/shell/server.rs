@@ -340,7 +340,7 @@ fn doctor_reports_the_fix_for_broken_settings_and_serve_refuses_them() {
     let serving = site.serve();
     serving.signal(Signal::TERM);
     let (_, printed) = serving.end();
-    assert!(printed.contains("the reviewer gemini:pro cannot be called"), "{printed}");
+    assert!(printed.contains("cannot call the reviewer gemini:pro"), "{printed}");
     whole(&settings.replace("private-key.pem", "elsewhere.pem"));
     site.assert_serve_fails("elsewhere.pem cannot be read");
     whole(&settings.replace(&app, "id = 7"));

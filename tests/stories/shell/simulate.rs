@@ -80,7 +80,7 @@ async fn simulated_start_is_reported_and_starts_nothing() {
     );
     assert!(printed.contains("the drafter would see about "), "{printed}");
     assert!(printed.contains("with the longest response it costs an estimated $"), "{printed}");
-    assert!(printed.contains("of $0.01, the rest is too little, so the run would pause"), "{printed}");
+    assert!(printed.contains("of $0.01; the rest is too little, so the run would pause"), "{printed}");
     assert!(printed.contains("would react with 👀"), "{printed}");
     assert!(w.run().await.is_none());
     w.settle().await;
