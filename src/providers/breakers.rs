@@ -68,7 +68,7 @@ pub struct LastFailure {
 pub struct ActiveCooldown {
     /// The skipped target, for example `account claude`, `model gemini:pro` or the route `claude:opus`.
     pub what: String,
-    /// Number of consecutive failures of a route. 0 if an account or model is in cooldown.
+    /// Number of consecutive failures, if this cooldown is for a route. 0 for the cooldown of an account or a model.
     pub failures: u32,
     pub until: Timestamp,
 }

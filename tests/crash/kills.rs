@@ -29,8 +29,8 @@ use crate::{
     world::{Known, SECRET, World, without_toys},
 };
 
-/// Shortest time from a server's start to its kill. It is longer than a start of the server takes. `LONGEST` is the
-/// longest such time; a whole design takes several times as long.
+/// Minimum time that a server runs before it is killed. It is long enough for the server to start. The maximum is
+/// `LONGEST`; a complete design takes several times as long as that, so it is always interrupted.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(900);
 

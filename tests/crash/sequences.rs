@@ -62,7 +62,7 @@ enum Words {
     Approve,
 }
 
-/// Time that passes, and steps that the bot takes, between an act and the next one.
+/// What happens between one action and the next: how much time passes, or how many steps the bot takes.
 #[derive(Debug, Clone, Copy)]
 enum Then {
     Nothing,

@@ -55,7 +55,7 @@ pub struct TestMappingRow {
 }
 
 impl TestMappingRow {
-    /// Whether the row removes a test: its Expected is the word `removed`, alone or with a reason after a colon.
+    /// Whether the row removes a test: its column `Expected` has the word `removed`, alone or with a colon and a reason.
     fn is_removal(&self) -> bool {
         let word = self.expected.split(':').next().unwrap_or_default();
         word.trim().eq_ignore_ascii_case("removed")

@@ -43,8 +43,8 @@ fn expectations() -> TestExpectations {
     }
 }
 
-/// Returns the problems that `prove_red` reports for this test. The test runs next to a valid new test, in two
-/// identical runs without the code.
+/// Returns the problems that `prove_red` reports for this test. The input is two identical test runs without the code,
+/// each with this test and one valid new test.
 fn wrong(test: &TestResult) -> String {
     let old = Some(TestResult::passed("s old")).filter(|old| old.id != test.id);
     let run = || found(old.clone().into_iter().chain([fails("s::new new", "left: 1"), test.clone()]));

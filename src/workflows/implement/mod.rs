@@ -580,7 +580,7 @@ async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<St
         other => return Ok(other),
     }
     lock_tests(s)?;
-    exceptions::restore_code(s, v.cx).await?;
+    Box::pin(exceptions::restore_code(s, v.cx)).await?;
     Ok(StepResult::Pass)
 }
 

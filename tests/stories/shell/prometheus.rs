@@ -70,7 +70,7 @@ fn prometheus_scrapes_the_server() {
     }
 }
 
-/// Test of the alert rule for Prometheus' own tool. The calls of one model always fail, those of another model
+/// Input for `promtool test rules` that tests the alert rule. All calls of one model fail; calls of another model fail
 /// sometimes.
 const FAILING: &str = r#"
 rule_files: [rules.yml]
