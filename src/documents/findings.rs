@@ -318,7 +318,7 @@ impl FindingLedger {
             detail: String::new(),
             repeats: None,
         };
-        self.add_finding(self.last_round, &raw, "CI failed on what was pushed")
+        self.add_finding(self.last_round, &raw, "CI failed on the pushed commit")
     }
 
     /// Settles a remark after its round and returns the remark. If no review decided on the remark, the author's reply
@@ -357,7 +357,7 @@ impl FindingLedger {
                     FindingStatus::Deferred,
                     format!("the reviewer agreed in round {round} to leave it for later: {why}"),
                 ),
-                _ => (FindingStatus::Fixed, format!("the reviewer held it fixed in round {round}")),
+                _ => (FindingStatus::Fixed, format!("the reviewer marked it fixed in round {round}")),
             };
             finding.settle(status, why);
             update.fixed.push(finding.id.clone());

@@ -82,7 +82,7 @@ pub(super) fn approval_progress(shown: &ApprovalProgress) -> String {
     if !unread.is_empty() {
         let who = list(&unread);
         notes.push(format!(
-            "Countersign could not look up {who}, so only the other owners in those rows count."
+            "Countersign could not look up {who}, so in their rows only the other owners count."
         ));
     }
     if shown.owned.iter().any(|files| files.has_no_owner) {

@@ -130,7 +130,7 @@ fn budget_command(amount: MicroUsd) -> String {
 /// Returns the reply to a `/budget` command that cannot raise the exhausted limit.
 pub fn raise_useless_reply(cap: BudgetCap, resolution: PauseResolution) -> OutboundBody {
     OutboundBody::frame(format!(
-        "The budget was not raised: the cap on {} is used up, and `/budget` raises only caps of one run. {}",
+        "The budget was not raised: the cap on {} is used up, and `/budget` can raise only the caps of a run. {}",
         cap.name(),
         resolution.text()
     ))

@@ -34,7 +34,7 @@ pub enum HaltReason {
 impl HaltReason {
     fn text(&self) -> String {
         match self {
-            Self::MoveLimit { moves } => format!("it took {moves} steps without finishing"),
+            Self::MoveLimit { moves } => format!("the run took {moves} steps without finishing"),
             Self::Bug { attempts } => format!(
                 "this is a bug in Countersign: {} failed, and the server's log has the details",
                 count(*attempts as usize, "attempt", "attempts")

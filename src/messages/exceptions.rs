@@ -39,7 +39,7 @@ pub fn exception_comment(card: &ExceptionCard) -> OutboundBody {
             "The drafter asks to replace the locked tests",
             format!(
                 "No draft of the code passed the locked tests. The new tests fail without the code, as they should. \
-                 The verdict of their review: {}. The difference from the locked tests:\n\n{}",
+                 Review verdict on the new tests: {}. The difference from the locked tests:\n\n{}",
                 card.verdict
                     .map_or("none".to_owned(), |verdict| format!("{} {verdict}", verdict_sign(verdict))),
                 code_block("diff", diff, DIFF_CHARS)
@@ -87,9 +87,9 @@ pub fn exception_sentence(paths: &[String], document: Hash, by: &str, at: Timest
     let by = by.replace('`', "'");
     let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", path.replace('`', "'"))).collect();
     match paths.is_empty() {
-        false => format!("{}, not in the approved spec; allowed by `{by}` at {at}.", paths.join(", ")),
+        false => format!("The approved spec does not list {}; allowed by `{by}` at {at}.", paths.join(", ")),
         true => format!(
-            "The tests of `{}` replace the locked tests; allowed by `{by}` at {at}.",
+            "The tests in version `{}` of the change replace the locked tests; allowed by `{by}` at {at}.",
             document.short()
         ),
     }

@@ -83,7 +83,7 @@ impl FailureKind {
                 format!("the {role}'s service does not accept our request ({})", inline_code(named, 60))
             }
             Self::NoSuchModel { model } => {
-                format!("the {role}'s service knows no model {}", inline_code(model, 80))
+                format!("the {role}'s service does not have the model {}", inline_code(model, 80))
             }
             Self::ResourceExhausted { used, limit, pool } => format!(
                 "the {role}'s program was killed at {used} MB of memory; its worker pool {} allows {limit} MB",
@@ -184,12 +184,12 @@ impl InconclusiveReason {
             Self::NotInForm => "The reviewer's answer was not a valid verdict, twice.".to_owned(),
             Self::Unattested => "The reviewer's answer does not say which model gave it.".to_owned(),
             Self::SameFamily => {
-                "The reviewer's model is of the same family as a drafter's.".to_owned()
+                "The reviewer's model is of the same family as a drafter's model.".to_owned()
             }
             Self::DrafterUnattested => "It is unknown which model wrote the draft or a part of it, so no review \
                                         of it can count, and Countersign does not pay for one. To get a review, \
-                                        push your own version to the branch. Or ask the operator for a drafter \
-                                        that names its model, then write `/restart`."
+                                        push your own version to the branch. Or ask the operator to set a \
+                                        drafter that reports its model, then write `/restart`."
                 .to_owned(),
             Self::OtherModel => FailureKind::OtherModel.sentence("reviewer"),
         }

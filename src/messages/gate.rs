@@ -276,7 +276,7 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
     }));
     if waits && !card.others.is_empty() && matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
         parts.push(
-            "`/approve` must include the hash, which also covers the current version of these files."
+            "`/approve` must include the hash shown above, which also covers the other people's files."
                 .to_owned(),
         );
     }

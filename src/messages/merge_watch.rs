@@ -68,7 +68,7 @@ pub(super) fn merge_wait_line(ci: Option<&CiView>, conflicts: bool, on_top: bool
     let conflicts = if conflicts { " It has merge conflicts." } else { "" };
     format!(
         "**Waits for the merge.**{ci}{unknown}{conflicts} Failing CI, `/revise TEXT` or a review by someone with \
-         write access starts work on it again."
+         write access starts work on the change again."
     )
 }
 
@@ -117,7 +117,7 @@ pub fn ci_failure_comment(why: CiGiveUpReason, checks: &[String], commit: &Oid) 
     };
     OutboundBody::frame(format!(
         "### ❌ CI fails on `{}`\n\n{}.\n\n{why} Fix it on the branch, or tell the drafter what to \
-         do:\n\n{}\n\n`/stop` ends the run and keeps what was pushed.",
+         do:\n\n{}\n\n`/stop` ends the run and keeps the pushed commits.",
         commit.short(),
         list_checks(checks),
         code_block("/revise TEXT")

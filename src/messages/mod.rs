@@ -161,7 +161,9 @@ fn override_usage(line: &ApproveLine) -> String {
 /// Returns the description of an option, which is shown below the option's line.
 fn option_description(way: &str) -> &'static str {
     match way {
-        IN_PLACE => "\n\nThis rewrites the issue's title and text. The old text stays, folded below.",
+        IN_PLACE => {
+            "\n\nThis rewrites the issue's title and text. The old text stays below it, in a collapsed section."
+        }
         NEW_ISSUE => "\n\nThis opens a new issue that links to this one.",
         _ => "",
     }
@@ -304,8 +306,8 @@ fn foreign_files_note(files: &[ChangedPath]) -> String {
         None => " (removed)",
     };
     format!(
-        "\n\n**Other people changed files on the document's branch.** No model reviewed them, and a merge includes \
-         them:\n\n{}",
+        "\n\n**Other people changed files on the document's branch.** No model reviewed these files, but a merge \
+         includes them:\n\n{}",
         path_lines(files.iter().map(|changed| (changed.path.as_str(), what(changed))))
     )
 }

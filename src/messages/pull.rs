@@ -44,10 +44,11 @@ impl Acceptance {
                 format!("approved by {} at {at}, without a review", inline_text(by, 300))
             }
             Self::Policy => {
-                "accepted after the reviewer's APPROVED; the settings require no human approval".to_owned()
+                "accepted after the reviewer's verdict APPROVED; the settings require no human approval"
+                    .to_owned()
             }
             Self::Waived { by, reason } => format!(
-                "**hotfix**: accepted after the reviewer's APPROVED; {} waived human approval: {}",
+                "**hotfix**: accepted after the reviewer's verdict APPROVED; {} waived human approval: {}",
                 inline_text(by, 300),
                 inline_text(reason, 500)
             ),
@@ -61,10 +62,10 @@ impl Acceptance {
                 format!("Accepted by {}, who overrode the verdict.", plain_line(by, 300))
             }
             Self::Unreviewed { by, .. } => format!("Accepted by {} without a review.", plain_line(by, 300)),
-            Self::Policy => "Accepted after its review; the settings require no human approval.".to_owned(),
+            Self::Policy => "Accepted after the review; the settings require no human approval.".to_owned(),
             Self::Waived { by, .. } => {
                 format!(
-                    "Accepted after its review; {} waived human approval for a hotfix.",
+                    "Accepted after the review; {} waived human approval for a hotfix.",
                     plain_line(by, 300)
                 )
             }
@@ -171,7 +172,9 @@ pub fn pull_section(card: &PullCard) -> OutboundBody {
             format!("People accept or reject it on #{}.", card.issue)
         }
         Some(_) if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
-        Some(_) => "Someone who saw the other files here accepted the document.".to_owned(),
+        Some(_) => {
+            "The document was accepted by someone who also saw the other files on this branch.".to_owned()
+        }
     };
     OutboundBody::frame(format!(
         "### {}\n\n{}Drafted and reviewed by models from different vendors.\n\n{}\n\n{next}{}\n\n<sub>Run {}</sub>",
@@ -248,7 +251,8 @@ pub fn review_log(log: &ReviewLog) -> String {
 
 /// Returns a table of the findings with their final status.
 fn findings_table(findings: &[Finding]) -> String {
-    let mut out = "| | Round | Severity | Place | Finding | End |\n|---|--:|---|---|---|---|\n".to_owned();
+    let mut out =
+        "| | Round | Severity | Place | Finding | Outcome |\n|---|--:|---|---|---|---|\n".to_owned();
     for finding in findings {
         let end = if finding.why.is_empty() {
             finding.status.as_str().to_owned()
@@ -342,7 +346,7 @@ mod tests {
                 drafter: model("claude-opus-4-6", "claude"),
                 reviewer: Author::Model { served: None, family: None, in_place_of: None },
             }],
-            findings: vec![fixed("No test", "the reviewer held it fixed in round 2")],
+            findings: vec![fixed("No test", "the reviewer marked it fixed in round 2")],
             provenance: Provenance {
                 acceptance: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),
                 rehearsal: true,
@@ -370,9 +374,9 @@ mod tests {
 
         ## Findings
 
-        | | Round | Severity | Place | Finding | End |
+        | | Round | Severity | Place | Finding | Outcome |
         |---|--:|---|---|---|---|
-        | F1 | 1 | high | `3` | No test | fixed: the reviewer held it fixed in round 2 |
+        | F1 | 1 | high | `3` | No test | fixed: the reviewer marked it fixed in round 2 |
 
         ### F1
 

@@ -41,8 +41,8 @@ pub fn questions_comment(card: &QuestionsCard) -> OutboundBody {
     let open = card.questions.iter().filter(|question| question.answer.is_none()).count();
     let total = count(card.questions.len(), "question", "questions");
     let headline = match card.state {
-        QuestionsState::Waits => format!("### ✋ {total} before this is drafted"),
-        _ => format!("### {total} before this was drafted"),
+        QuestionsState::Waits => format!("### ✋ {total} before the draft is written"),
+        _ => format!("### {total} before the draft was written"),
     };
     let until = format_day_and_time(card.until);
     let how = match &card.state {
@@ -53,7 +53,7 @@ pub fn questions_comment(card: &QuestionsCard) -> OutboundBody {
         ),
         QuestionsState::Answered => "**All questions are answered.**".to_owned(),
         QuestionsState::TimedOut => format!(
-            "**The time ran out on {until}**: {}.",
+            "**Time ran out on {until}**: {}.",
             count(open, "question gets its default", "questions get their defaults")
         ),
         QuestionsState::Ended(why) => {
@@ -75,7 +75,7 @@ pub fn questions_comment(card: &QuestionsCard) -> OutboundBody {
     };
     let lines: Vec<String> = card.questions.iter().zip(1..).map(line).collect();
     let sub = format!(
-        "<sub>Run {} · models see the exact text of the answers; answering starts no new run</sub>",
+        "<sub>Run {} · answers go to the models verbatim; answering does not start a new run</sub>",
         card.run
     );
     let parts = [headline, how, lines.join("\n"), sub];

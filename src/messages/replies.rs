@@ -49,7 +49,7 @@ pub fn changed_files_reply(
     }
     what += &foreign_files_note(theirs);
     if what.is_empty() {
-        what += " Other people's files are no longer on its branch.";
+        what += " The document's branch no longer contains other people's files.";
     }
     let again = match line {
         Some(line) => format!("accept it with its hash:\n\n{}", line.block()),
@@ -77,13 +77,13 @@ pub fn abandoned_branch_comment(branch: &str, follows: &str, pull_url: &str) -> 
 pub fn too_soon_reply(line: &ApproveLine, touched_by: Option<&str>) -> OutboundBody {
     let why = match touched_by {
         Some(login) => {
-            format!("{} edited the gate comment, so you may have read a changed text", inline_code(login, 60))
+            format!("{} edited the gate comment, so you may have read changed text", inline_code(login, 60))
         }
         None => {
             "The document was posted only moments before your comment, so you may have read an earlier version".to_owned()
         }
     };
-    frame_reply(&format!("{why}. To accept it:\n\n{}", line.block()))
+    frame_reply(&format!("{why}. To accept the current version:\n\n{}", line.block()))
 }
 
 /// Returns the reply to a `/revise` of a draft whose model is unknown.
@@ -207,7 +207,7 @@ pub fn not_plain_text_reply(command: &str, lines: &[ApproveLine]) -> OutboundBod
 pub fn email_command_reply(command: &str, gate_url: Option<&str>) -> OutboundBody {
     let place = gate_url.map_or("on the issue's page".to_owned(), |url| link("on the page", url));
     frame_reply(&format!(
-        "{} was ignored: commands do not count by email or below quoted text of Countersign. Write it {place}.",
+        "{} was ignored: commands sent by email or below quoted text of Countersign do not count. Write it {place}.",
         inline_code(&format!("/{command}"), 40)
     ))
 }
@@ -244,8 +244,8 @@ pub fn already_running_reply(run: RunId, workflow: &str, status_url: Option<&str
 /// Returns the reply to a person who has reached the daily limit of runs.
 pub fn too_many_runs_reply(most: u32) -> OutboundBody {
     frame_reply(&format!(
-        "You have started {} in this repository today (UTC), which is the limit for one person. Try tomorrow, or ask \
-         someone else. The operator can raise `runs_a_day`.",
+        "You have started {} in this repository today (UTC), which is the limit for one person. Try again tomorrow, or \
+         ask someone else. The operator can raise `runs_a_day`.",
         count(usize::try_from(most).unwrap_or(usize::MAX), "run", "runs")
     ))
 }
@@ -253,8 +253,8 @@ pub fn too_many_runs_reply(most: u32) -> OutboundBody {
 /// Returns the reply to a person who has reached the daily cost limit.
 pub fn too_much_spent_reply() -> OutboundBody {
     frame_reply(
-        "Your runs in this repository have reached today's (UTC) cost limit for one person. Try tomorrow, or ask \
-         someone else. The operator can raise `cost_a_day`.",
+        "Your runs in this repository have reached today's (UTC) cost limit for one person. Try again tomorrow, or \
+         ask someone else. The operator can raise `cost_a_day`.",
     )
 }
 
@@ -378,7 +378,7 @@ pub fn help_table(rows: &[HelpRow], user_owned: bool) -> OutboundBody {
         }
     }
     out.push_str(
-        "\n\nYou can also write the name first, as in `/countersign help`. Commands in code, quotes or lists \
+        "\n\nYou can also put the App's name first, as in `/countersign help`. Commands in code, quotes or lists \
                   do not count.",
     );
     if user_owned {

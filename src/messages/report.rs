@@ -248,9 +248,9 @@ pub(super) mod tests {
             "After the change",
             "5 tests of the change and 11 others that passed before pass three times.".into(),
         );
-        evidence
-            .not_shown
-            .push("Coverage was not measured: it works for Go, Node, and Python with coverage.py.".into());
+        evidence.not_shown.push(
+            "Coverage was not measured: only Go, Node, and Python with coverage.py are supported.".into(),
+        );
         evidence.review.push("Reverting `src/report.rs:37-39` breaks no test.".into());
         ChangeReport {
             issue: IssueNo(42),

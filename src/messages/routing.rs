@@ -60,7 +60,7 @@ pub fn route_offer_reply(card: &RouteCard) -> OutboundBody {
     let words = card.request.split_whitespace().collect::<Vec<_>>().join(" ");
     let (words, cut) = match words.char_indices().nth(PASTED_CHARS) {
         Some((end, _)) => {
-            let add = "\n\nThe lines hold only the beginning of your text: replace the “…” with the rest.";
+            let add = "\n\nYour text was too long and is cut off above: replace the “…” with the rest.";
             (format!("{}…", &words[..end]), add)
         }
         None => (words, ""),
@@ -180,7 +180,7 @@ pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
     let dropped = match card.dropped {
         0 => String::new(),
         dropped => format!(
-            " Left out: {} that {} not exist.",
+            " It also named {} that {} not exist.",
             count(dropped, "place", "places"),
             if dropped == 1 { "does" } else { "do" }
         ),
@@ -196,8 +196,8 @@ pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
 /// Returns the reply to a person who answers open points but has no open request.
 pub fn no_open_request_reply() -> OutboundBody {
     frame_reply(
-        "You have no open request on this issue: your last one is older than a day, left nothing open, or was started \
-         since. Write the whole request in one comment. `/help` lists the commands."
+        "You have no open request on this issue: your last one is more than a day old, needed no choice, or was \
+         followed by a run. Write the whole request in one comment. `/help` lists the commands."
             .to_owned(),
     )
 }
@@ -242,7 +242,7 @@ pub fn route_busy_reply(workflow: &str, state: ConflictingRunState) -> OutboundB
         ),
     };
     frame_reply(format!(
-        "A run of {} {is}, so your request starts nothing. {how}. `/help` lists the commands.",
+        "A run of {} {is}, so your request was not started. {how}. `/help` lists the commands.",
         inline_code(workflow, 30)
     ))
 }
@@ -292,7 +292,7 @@ fn skill_faults(card: &RouteCard) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!("\n\nBrief skills of this repository that cannot be used:\n\n{}", rows.join("\n"))
+    format!("\n\nSkill files of this repository that could not be used:\n\n{}", rows.join("\n"))
 }
 
 fn frame_reply(text: String) -> OutboundBody {

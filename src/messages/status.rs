@@ -247,13 +247,13 @@ fn hidden_text_line(row: &HiddenText) -> String {
         HiddenTextKind::Attribute => ("HTML attribute", "HTML attributes"),
         HiddenTextKind::Title => ("link title", "link titles"),
         HiddenTextKind::Description => ("image description", "image descriptions"),
-        HiddenTextKind::Tiny => ("text too small to read", "texts too small to read"),
+        HiddenTextKind::Tiny => ("passage too small to read", "passages too small to read"),
         HiddenTextKind::Math => ("formula that may not render", "formulas that may not render"),
-        HiddenTextKind::Tags => ("text in invisible characters", "texts in invisible characters"),
+        HiddenTextKind::Tags => ("passage in invisible characters", "passages in invisible characters"),
         HiddenTextKind::Direction => ("text direction character", "text direction characters"),
         HiddenTextKind::Invisible => ("invisible character", "invisible characters"),
         HiddenTextKind::Unshown => {
-            ("text that Markdown does not render", "texts that Markdown does not render")
+            ("passage that Markdown does not render", "passages that Markdown does not render")
         }
     };
     let says =

@@ -334,7 +334,7 @@ async fn is_rewritten(
     }
     // The fetched state may be older than GitHub's.
     if repo.branch(branch).await.map_err(github_error)?.as_ref() != Some(&head.commit) {
-        let why = format!("GitHub shows the branch `{branch}` at two commits");
+        let why = format!("GitHub reports two different head commits for the branch `{branch}`");
         return Err(StepError::Later { why, after: limits::LOOKUP_INTERVAL });
     }
     Ok(true)

@@ -548,7 +548,7 @@ pub async fn find_issue_edit(
     let before = format!("{}\n\n{}\n", then.title, load_text(cx, &then.body).await?);
     let after = format!("{}\n\n{}\n", now.title, load_text(cx, &now.body).await?);
     let diff = text_diff(&before, &after);
-    let diff = if diff.is_empty() { "(only the hidden parts)".to_owned() } else { diff };
+    let diff = if diff.is_empty() { "(only hidden parts changed)".to_owned() } else { diff };
     Ok(Some((now, diff)))
 }
 

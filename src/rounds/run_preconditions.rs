@@ -262,7 +262,7 @@ pub fn github_error(fault: GitHubApiError) -> StepError {
     let later = |why: &str, after| StepError::Later { why: why.to_owned(), after };
     let sentence = match &fault {
         // GitHub's client knows the time; an early call sends no request.
-        GitHubApiError::RateLimited { .. } => return later("GitHub asks us to slow down", LIMIT_CHECK),
+        GitHubApiError::RateLimited { .. } => return later("GitHub limits the rate of requests", LIMIT_CHECK),
         GitHubApiError::Transient { .. } => return later("GitHub was unreachable or failed", RETRY_DELAY),
         GitHubApiError::TemporarilyRefused { .. } => {
             tracing::warn!(%fault, "GitHub temporarily refuses a request; will retry");
@@ -279,7 +279,7 @@ pub fn github_error(fault: GitHubApiError) -> StepError {
             );
         }
         GitHubApiError::NotFound { .. } => {
-            "GitHub no longer shows the App something that existed a moment ago. Check whether it was deleted or \
+            "GitHub no longer finds an object that existed a moment ago. Check whether it was deleted or \
              removed from the App's installation, then start again."
                 .to_owned()
         }
@@ -302,7 +302,7 @@ pub fn github_error(fault: GitHubApiError) -> StepError {
              `/retry`."
         ),
         GitHubApiError::Conflict { .. } => {
-            "Somebody changed the same thing at the same moment. Start again.".to_owned()
+            "GitHub reported a conflict with a simultaneous change by somebody else. Start again.".to_owned()
         }
         GitHubApiError::Rejected { message, .. } if message.to_lowercase().contains(RULES) => {
             "A ruleset of the repository or its organization refused the commit. Let the App bypass that ruleset, then write \
@@ -347,9 +347,7 @@ fn rejection_message(problems: &[GitHubValidationError]) -> String {
         })
         .collect();
     let told = if told.is_empty() { String::new() } else { format!(": {}", told.join(", ")) };
-    format!(
-        "GitHub refused what Countersign tried to write{told}. GitHub's own words are in the server's log."
-    )
+    format!("GitHub refused a write by Countersign{told}. GitHub's message is in the server's log.")
 }
 
 #[cfg(test)]
@@ -375,7 +373,7 @@ mod tests {
         );
         insta::assert_snapshot!(
             said(rejected),
-            @"GitHub refused what Countersign tried to write: title is missing, head was refused. GitHub's own words are in the server's log."
+            @"GitHub refused a write by Countersign: title is missing, head was refused. GitHub's message is in the server's log."
         );
         let forbidden = |accepted: &str| GitHubApiError::Forbidden {
             call: call(),

@@ -327,7 +327,7 @@ const APPROVE_CODE: Act = Act {
 const ANSWER: Act = Act {
     what: "maya answers what she is asked",
     done: |t| t.has_commented("maya", "/answer"),
-    ready: |t| t.view().comments.iter().any(|c| c.body.contains("before this is drafted")),
+    ready: |t| t.view().comments.iter().any(|c| c.body.contains("before the draft is written")),
     act: |t| t.comment("maya", "/answer 1: the second one"),
 };
 

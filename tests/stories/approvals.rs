@@ -108,7 +108,7 @@ async fn one_code_owner_of_each_file_must_approve() {
     | `src/lib.rs` | `@maya`, `@Sam`, `tess@tally.example` |  |
     | `tests/command_line.rs` | `@octo/core`, `@nobody-at-all` |  |
 
-    Countersign could not look up `@nobody-at-all`, `@octo/core`, `tess@tally.example`, so only the other owners in those rows count. For a row without a known owner, someone with maintain access may approve instead.
+    Countersign could not look up `@nobody-at-all`, `@octo/core`, `tess@tally.example`, so in their rows only the other owners count. For a row without a known owner, someone with maintain access may approve instead.
     ");
     let dora = w.hub.create_user("dora").unwrap();
     w.hub.set_role(w.repo, dora, Role::Write).unwrap();
@@ -182,7 +182,7 @@ async fn tampered_gate_comment_is_restored_and_approval_then_needs_the_hash() {
         w.hub.comment(w.repo, w.issue, w.user("sam"), "/approve").unwrap();
         w.wait(30).await;
         assert!(
-            w.last("`max` edited the gate comment, so you may have read a changed text").body.contains(&line)
+            w.last("`max` edited the gate comment, so you may have read changed text").body.contains(&line)
         );
         let gate = w.gate();
         assert!(

@@ -90,14 +90,14 @@ async fn file_outside_the_spec_is_added_to_the_change_when_a_person_allows_it() 
     let gate = w.gate().replace('\\', "");
     assert!(gate.contains("+pub const MOST: u8 = 255;"), "{gate}");
     assert!(
-        gate.contains("Exception: `src/limit.rs`, not in the approved spec; allowed by `sam` at "),
+        gate.contains("Exception: The approved spec does not list `src/limit.rs`; allowed by `sam` at "),
         "{gate}"
     );
     w.approved_by("sam").await;
     assert!(w.file_on_branch("src/limit.rs").is_some());
     let body = w.pull().body;
     assert!(
-        body.contains("- Exception: `src/limit.rs`, not in the approved spec; allowed by `sam` at "),
+        body.contains("- Exception: The approved spec does not list `src/limit.rs`; allowed by `sam` at "),
         "{body}"
     );
     // The pull request shows the evidence and who approved; nobody has to open a file.
@@ -137,9 +137,7 @@ async fn revise_at_the_scope_gate_drops_the_extra_file() {
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/approve scope +src/limit.rs").unwrap();
     w.wait(30).await;
-    assert!(
-        w.last("`max` edited the gate comment, so you may have read a changed text").body.contains(&line)
-    );
+    assert!(w.last("`max` edited the gate comment, so you may have read changed text").body.contains(&line));
     assert!(w.last("does not list").body.contains(&line));
     assert_eq!(w.run().await.unwrap().step_id, "NL");
     // One objection outweighs one permission.
@@ -287,7 +285,7 @@ async fn proven_tests_replace_locked_tests_when_a_person_allows_it() {
     assert!(gate.contains("2 tests of the change and "), "{gate}");
     w.approved_by("sam").await;
     let body = w.pull().body;
-    assert!(body.contains("- Exception: The tests of `"), "{body}");
+    assert!(body.contains("- Exception: The tests in version `"), "{body}");
     w.last("asks to replace the locked tests");
     w.commits();
 }

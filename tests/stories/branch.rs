@@ -61,7 +61,7 @@ async fn approval_needs_the_full_approve_line_if_other_people_pushed_files() {
     w.stands(RunViewStatus::Done).await;
     let body = w.pull().body;
     assert_files_listed(&body);
-    assert!(body.contains("Someone who saw the other files") && !body.contains("up to you"), "{body}");
+    assert!(body.contains("someone who also saw the other files") && !body.contains("up to you"), "{body}");
 }
 
 #[tokio::test]

@@ -230,7 +230,7 @@ async fn permanent_provider_errors_are_reported_and_not_retried() {
             "memory_mb under [workers.medium]",
         ),
         ("rejected", "service does not accept our request (`INVALID_ARGUMENT`).", "The server's log"),
-        ("no_such_model", "service knows no model `stub-", "`countersign models` lists them"),
+        ("no_such_model", "service does not have the model `stub-", "`countersign models` lists them"),
     ]) {
         let w = scripted_world(&Script::default().fails("drafter", error).drafts(&design())).await;
         let halt = w.find("### ❌ Halted at Draft the design").body;

@@ -307,10 +307,7 @@ async fn refusal_by_github_is_reported_in_plain_words() {
     w.find("Rehearsal");
     // Without addresses, because their ports vary.
     let comment = w.plain(&w.find("Halted").body);
-    assert!(
-        comment.contains("GitHub refused what Countersign tried to write: head is not valid."),
-        "{comment}"
-    );
+    assert!(comment.contains("GitHub refused a write by Countersign: head is not valid."), "{comment}");
     assert!(!comment.contains("Validation Failed") && !comment.contains("422"), "{comment}");
     assert!(comment.contains("- `docs/lld/LLD-1.md`") && comment.contains("[on the branch]("), "{comment}");
     w.stands(RunViewStatus::Failed).await;

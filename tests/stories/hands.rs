@@ -408,7 +408,7 @@ async fn run_keeps_waiting_for_the_merge_when_a_fix_fails_on_the_default_branch(
     let settings = "[test\n";
     for (path, text, expected, pushed) in [
         ("tests/wraps.rs", wraps, "### ✋ The new change was not pushed", false),
-        (REPOSITORY_FILE, settings, "because no tests can run there: ", true),
+        (REPOSITORY_FILE, settings, "because tests cannot be run: ", true),
     ] {
         let mut w = standing.world().await;
         w.hub.push_commit(w.repo, "main", w.user("maya"), &[(path, text.as_bytes())], "Theirs").unwrap();

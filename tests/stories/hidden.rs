@@ -37,7 +37,7 @@ async fn hidden_issue_text_reaches_no_model_and_is_listed() {
     - 2 HTML comments: `@mona obey this comment`
     - 1 link title: `obey this title`
     - 1 image description: `a chart`
-    - 1 text that Markdown does not render: `obey this definition`
+    - 1 passage that Markdown does not render: `obey this definition`
     ");
     // The comparison uses the raw text on GitHub, with its hidden parts.
     w.newest();
@@ -45,7 +45,7 @@ async fn hidden_issue_text_reaches_no_model_and_is_listed() {
     let sam = w.user("sam");
     w.hub.edit_issue(w.repo, w.issue, sam, None, Some(&hidden.replace("comment", "remark"))).unwrap();
     w.comment("sam", "/approve").await;
-    assert!(w.newest().contains("only the hidden parts"), "{}", w.thread());
+    assert!(w.newest().contains("only hidden parts changed"), "{}", w.thread());
     w.stands(RunViewStatus::Asking).await;
     w.comment("sam", &line).await;
     w.stands(RunViewStatus::Done).await;
@@ -253,7 +253,7 @@ async fn injected_instructions_stay_inside_the_issue_prompt_fences() {
     );
     w.issue = w.hub.open_issue(w.repo, w.user("stranger"), &title, &body).unwrap();
     w.label("maya", "countersign:issue").await;
-    let questions = w.find("before this is drafted").body;
+    let questions = w.find("before the draft is written").body;
     let many: usize = questions.split("### ✋ ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     let rest: String = (2..=many).map(|n| format!("{n}: default\n")).collect();
     let answer = injection(GUESS, "answers").replace("/approve\n/stop\n", "");

@@ -273,7 +273,7 @@ async fn pull_request_for_a_spec_has_tests_that_fail_without_its_code() {
     - ✅ **Spec**: approved by the reviewer, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
     - ✅ **Implement**: approved by sam, 2 rounds ([result](HUB/maya/tally/pull/2))
 
-    **Waits for the merge.** Failing CI, `/revise TEXT` or a review by someone with write access starts work on it again.
+    **Waits for the merge.** Failing CI, `/revise TEXT` or a review by someone with write access starts work on the change again.
 
     ▸ Details
 
@@ -300,7 +300,7 @@ async fn pull_request_for_a_spec_has_tests_that_fail_without_its_code() {
     - **Mutation check:** with each part of the code reverted in turn, a test fails for 1 of 2 parts; the build or an import fails for 10 more.
     - **Formatter:** `cargo fmt --check` passes.
     - **Linter:** `cargo clippy --offline --all-targets` passes.
-    - **Not shown:** Coverage was not measured: it works for Go, Node, and Python with coverage.py.
+    - **Not shown:** Coverage was not measured: only Go, Node, and Python with coverage.py are supported.
 
     ### For your review
 

@@ -213,7 +213,7 @@ async fn rough_idea_is_filed_as_an_issue_after_its_questions_are_answered() {
     --- countersign[bot], edited 1x []
     > **Rehearsal**: the answers are scripted; no model was called.
 
-    ### 4 questions before this was drafted
+    ### 4 questions before the draft was written
 
     **All questions are answered.**
 
@@ -226,7 +226,7 @@ async fn rough_idea_is_filed_as_an_issue_after_its_questions_are_answered() {
     4. What shows that it works: a command, a test, an output?
        - **tess**: `tally --by week`
 
-    <sub>Run 1002-1 · models see the exact text of the answers; answering starts no new run</sub>
+    <sub>Run 1002-1 · answers go to the models verbatim; answering does not start a new run</sub>
 
     <!-- countersign:gate-1002-1-3 -->
 
@@ -265,10 +265,10 @@ async fn author_of_the_issue_can_answer_its_questions() {
     let mut w = issue_world(IDEA, "", None).await;
     w.label("maya", "countersign:issue").await;
     w.assert_asking().await;
-    insta::assert_snapshot!(w.plain(&w.find("questions before this is drafted").body), @r##"
+    insta::assert_snapshot!(w.plain(&w.find("questions before the draft is written").body), @r##"
     > **Rehearsal**: the answers are scripted; no model was called.
 
-    ### ✋ 4 questions before this is drafted
+    ### ✋ 4 questions before the draft is written
 
     The issue's author or someone with write access answers in a comment: `/answer 1: … 2: …`. `/answer 1: default` accepts the default below. After 2026-03-03 09:00 UTC, the defaults apply to open questions.
 
@@ -281,7 +281,7 @@ async fn author_of_the_issue_can_answer_its_questions() {
     4. What shows that it works: a command, a test, an output?
        - Default: A new automated test.
 
-    <sub>Run 1002-1 · models see the exact text of the answers; answering starts no new run</sub>
+    <sub>Run 1002-1 · answers go to the models verbatim; answering does not start a new run</sub>
 
     <!-- countersign:gate-1002-1-3 -->
     "##);
@@ -304,13 +304,13 @@ async fn author_of_the_issue_can_answer_its_questions() {
     w.comment("tess", "/answer 1: a line a week 2: months").await;
     w.assert_asking().await;
     assert!(
-        w.find("questions before this is drafted").body.contains("**tess**: a line a week"),
+        w.find("questions before the draft is written").body.contains("**tess**: a line a week"),
         "{}",
         w.thread()
     );
     w.comment("tess", "/answer 1: two lines a week\n3: default\n4: `tally --by week`\n").await;
     w.assert_asking().await;
-    let questions = w.find("questions before this was drafted").body;
+    let questions = w.find("questions before the draft was written").body;
     assert!(
         questions.contains("**All questions are answered.**")
             && questions.contains("**tess**: two lines a week"),
@@ -335,9 +335,9 @@ async fn unanswered_questions_take_their_defaults_after_the_deadline() {
     w.pass(2 * 3600);
     w.settle().await;
     w.assert_asking().await;
-    let questions = w.find("questions before this was drafted").body;
+    let questions = w.find("questions before the draft was written").body;
     assert!(
-        questions.contains("**The time ran out on 2026-03-02 11:00 UTC**: 3 questions get their defaults."),
+        questions.contains("**Time ran out on 2026-03-02 11:00 UTC**: 3 questions get their defaults."),
         "{questions}"
     );
     assert!(
@@ -505,7 +505,7 @@ async fn question_with_an_invented_quote_is_dropped() {
     let mut w = issue_world(CLEAR, "", Some(script)).await;
     w.label("maya", "countersign:issue").await;
     w.assert_asking().await;
-    let comment = w.find("1 question before this is drafted").body;
+    let comment = w.find("1 question before the draft is written").body;
     assert!(comment.contains("which holds?") && !comment.contains("@maya"), "{comment}");
     w.comment("sam", "/answer 1: default").await;
     w.assert_asking().await;
@@ -653,7 +653,7 @@ async fn hostile_answer_to_a_question_is_shown_without_active_markdown() {
     );
     w.comment("tess", &hostile).await;
     w.assert_asking().await;
-    let questions = w.find("questions before this is drafted").body;
+    let questions = w.find("questions before the draft is written").body;
     assert!(
         questions.len() < 5_000 && !questions.contains("@maya") && !questions.contains("</details>"),
         "{questions}"

@@ -44,7 +44,10 @@ async fn change_with_a_reviewer_test_can_be_fixed_revised_and_restarted() {
     w.wait(60).await;
     w.tried().await;
     let gate = w.gate();
-    assert!(gate.contains("Reverted files that only an earlier push changed: `tests/zero.rs`."), "{gate}");
+    assert!(
+        gate.contains("Files that only an earlier push changed were reverted: `tests/zero.rs`."),
+        "{gate}"
+    );
     w.approve_fix().await;
     assert!(w.run().await.unwrap().id > before);
     assert_eq!(w.file_on_branch("tests/zero.rs"), None);

@@ -174,7 +174,7 @@ async fn pause_at_the_daily_cap_ends_with_the_day() {
     let pause = w.find("### ✋ Paused before Adversarial review").body;
     assert!(pause.contains("The run resumes by itself on 2026-03-03 00:00 UTC."), "{pause}");
     w.comment("max", "/budget +1").await;
-    w.find("raises only caps of one run");
+    w.find("can raise only the caps of a run");
     w.stands(RunViewStatus::Asking).await;
     let mut w = w.restart().await;
     w.pass(15 * 3600);
@@ -231,7 +231,7 @@ async fn budget_pause_says_that_waiting_for_the_next_day_does_not_help() {
     w.pass(24 * 3600);
     w.settle().await;
     w.comment("max", "/budget +1").await;
-    w.find("raises only caps of one run");
+    w.find("can raise only the caps of a run");
     w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.pause_comments(), 1, "{}", w.thread());
 }

@@ -90,7 +90,7 @@ async fn free_text_request_starts_the_matching_workflow() {
     assert_eq!((of_router.len(), of_router[0].workflow.as_str()), (1, "route"), "the ledger has the call");
 
     w.comment("sam", "@countersign and make it blue").await;
-    assert!(w.find("your request starts nothing").body.contains("`/revise TEXT`"));
+    assert!(w.find("your request was not started").body.contains("`/revise TEXT`"));
     w.comment("sam", "@countersign stop").await;
     w.stands(RunViewStatus::Stopped).await;
     w.gate();
@@ -255,7 +255,7 @@ async fn question_is_answered_with_valid_links_at_most_once_an_hour() {
         !answer.contains("\n/approve") && !answer.contains(" @maya") && !answer.contains("Closes #1"),
         "{answer}"
     );
-    assert!(answer.contains("Left out: 3 places that do not exist"), "{answer}");
+    assert!(answer.contains("It also named 3 places that do not exist"), "{answer}");
     let links: Vec<_> = answer.split("](<").skip(1).map(|rest| rest.split(">)").next().unwrap()).collect();
     assert_eq!(links.len(), 2, "{answer}");
     assert!(links[0].ends_with("/src/lib.rs#L1-L3") && links[1].ends_with("/README.md"), "{links:?}");
@@ -448,7 +448,7 @@ async fn repository_skills_are_loaded_without_a_restart_and_errors_are_reported(
     w.hub.push_commit(w.repo, "main", w.user("maya"), &files, "Kinds").unwrap();
     w.comment("sam", "@countersign need to analyze market trends for Q4").await;
     w.assert_gate_of("scout").await;
-    let comment = w.find("cannot be used").body;
+    let comment = w.find("could not be used").body;
     assert!(comment.contains("ops-brief.md:4`: there is no workflow"), "{comment}");
     let status = w.status().body;
     assert!(status.contains("read as “market-analysis-brief” (94 % sure)"), "{status}");
@@ -499,7 +499,7 @@ async fn command_written_during_routing_wins_over_the_free_text_request() {
     assert_eq!(w.run().await.unwrap().workflow, "route");
     w.label("maya", "countersign:lld").await;
     w.assert_gate_of("lld").await;
-    assert!(w.find("your request starts nothing").body.contains("A run of `lld` is active"));
+    assert!(w.find("your request was not started").body.contains("A run of `lld` is active"));
     assert_eq!((w.routes().len(), w.routes()[0].started_run), (1, None));
 }
 

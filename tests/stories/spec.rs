@@ -75,7 +75,7 @@ async fn spec_is_added_to_branch_and_pull_request_of_its_approved_design() {
     let (design, spec_part) = pull.body.split_once("### Spec\n").unwrap();
     assert!(design.contains("approved by sam"), "{design}");
     assert!(spec_part.contains(&format!("| sha256 | `{}` |", Hash::digest(spec.as_bytes()))), "{spec_part}");
-    assert!(spec_part.contains("accepted after the reviewer's APPROVED"), "{spec_part}");
+    assert!(spec_part.contains("accepted after the reviewer's verdict APPROVED"), "{spec_part}");
     assert_eq!(w.notifying(), 2, "the spec sends no mail:\n{}", w.thread());
     let status = w.plain(&w.status().body);
     let pull = "([result](HUB/maya/tally/pull/2))";
@@ -332,7 +332,7 @@ async fn hotfix_skips_design_and_spec_gates_and_records_the_waiver() {
     assert!(w.run().await.is_none(), "/hotfix takes the maintain role");
     w.comment("maya", "/hotfix the *shop* is down").await;
     w.assert_code_started().await;
-    let expected = "**hotfix**: accepted after the reviewer's APPROVED; maya waived human approval: the \\*shop\\* is down";
+    let expected = "**hotfix**: accepted after the reviewer's verdict APPROVED; maya waived human approval: the \\*shop\\* is down";
     assert_eq!(w.pull().body.matches(expected).count(), 2, "{}", w.pull().body);
     let status = w.status().body;
     assert!(

@@ -28,13 +28,13 @@ async fn approved_design_is_published_without_a_gate() {
     let body = w.pull().body;
     assert!(
         body.contains(
-            "| Decision | accepted after the reviewer's APPROVED; the settings require no human approval |"
+            "| Decision | accepted after the reviewer's verdict APPROVED; the settings require no human approval |"
         ),
         "{body}"
     );
     let log = w.hub.log(w.repo, &format!("countersign/issue-{}", w.issue));
     let messages: Vec<_> = log.iter().take(2).map(|commit| commit.message.clone()).collect();
-    assert!(messages[0].contains("Accepted after its review"), "{messages:?}");
+    assert!(messages[0].contains("Accepted after the review"), "{messages:?}");
     assert!(messages[1].starts_with("docs: propose design"), "{messages:?}");
 }
 

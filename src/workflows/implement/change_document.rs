@@ -350,7 +350,8 @@ impl ChangeDocument {
         match covered {
             Some(covered) => covered.add_evidence(most, &mut evidence),
             None if self.bite.is_some() => evidence.not_shown.push(
-                "Coverage was not measured: it works for Go, Node, and Python with coverage.py.".to_owned(),
+                "Coverage was not measured: only Go, Node, and Python with coverage.py are supported."
+                    .to_owned(),
             ),
             None => {}
         }
@@ -375,7 +376,9 @@ impl ChangeDocument {
         let restored: Vec<String> = self.restored_paths(text).map(|path| shown(path)).collect();
         if !restored.is_empty() {
             let restored = restored.join(", ");
-            evidence.review.push(format!("Reverted files that only an earlier push changed: {restored}."));
+            evidence
+                .review
+                .push(format!("Files that only an earlier push changed were reverted: {restored}."));
         }
         evidence
     }

@@ -647,8 +647,8 @@ async fn prove_green(
     };
     if let Some(gone) = failing.iter().find(|group| group.message == red_green::REMOVED_TEST_MESSAGE) {
         return Err(StepError::User(format!(
-            "The new tests removed existing tests, and no code can bring them back: `{}`. Write `/implement` to start \
-             over.",
+            "The new versions of the test files no longer contain existing tests, and the code step cannot restore \
+             them: `{}`. Write `/implement` to start over.",
             gone.tests.join("`, `")
         )));
     }

@@ -55,8 +55,8 @@ impl BaseReplay {
             ReplayOutcome::Untried(why) => {
                 let why = why.trim_end_matches('.');
                 format!(
-                    "The change is untested on `{commit}`, a newer commit of `{branch}`, because no tests can run \
-                     there: {why}."
+                    "The change is untested on `{commit}`, a newer commit of `{branch}`, because tests cannot be \
+                     run: {why}."
                 )
             }
             ReplayOutcome::Failed(failing) => format!(

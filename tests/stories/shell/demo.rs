@@ -41,7 +41,7 @@ fn demo_of_the_issue_story_ends_with_a_design() {
         &printed,
         &[
             "maya labels #4 `countersign:issue`",
-            "4 questions before this is drafted",
+            "4 questions before the draft is written",
             "/answer 1: ",
             "APPROVED: the issue waits for a person",
             "/approve issue in-place ",
