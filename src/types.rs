@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn days_and_months_are_utc() {
+    fn day_and_month_boundaries_are_in_utc() {
         for (at, day, next, month, after) in [
             ("2026-02-28T23:59:59Z", "2026-02-28", "2026-03-01", "2026-02-01", "2026-03-01"),
             ("2026-12-01T00:00:00Z", "2026-12-01", "2026-12-02", "2026-12-01", "2027-01-01"),
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn issue_number_is_read_only_from_branches_of_the_bot() {
+    fn issue_number_is_parsed_from_bot_branch_names_and_no_others() {
         assert_eq!(IssueNo(42).branch(1), "countersign/issue-42");
         for nth in [1, 3] {
             assert_eq!(IssueNo::from_branch(&IssueNo(42).branch(nth)), Some(IssueNo(42)));

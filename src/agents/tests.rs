@@ -161,7 +161,7 @@ async fn role_is_offered_only_its_own_tools() {
 }
 
 #[tokio::test]
-async fn tools_refuse_outside_paths_symlinks_and_secret_files() {
+async fn agent_tools_refuse_symlinks_secret_files_and_paths_outside_the_repository() {
     let root = tempfile::tempdir().unwrap();
     let mut exec = executor(root.path()).await;
     let reviewer = find_role("reviewer").unwrap();
@@ -258,7 +258,7 @@ async fn reviewer_can_diff_the_change_under_review() {
 }
 
 #[tokio::test]
-async fn role_writes_stay_in_its_workspace_and_are_visible_to_its_tools() {
+async fn files_written_by_a_role_stay_in_its_workspace_and_are_visible_to_its_tools() {
     let root = tempfile::tempdir().unwrap();
     let mut exec = executor(root.path()).await;
     let implementer = find_role("implementer").unwrap();
@@ -320,7 +320,7 @@ async fn file_content_cannot_fake_a_tool_result() {
 }
 
 #[tokio::test]
-async fn toolchain_command_runs_once_and_only_for_permitted_roles() {
+async fn toolchain_command_requested_twice_runs_once_and_only_for_permitted_roles() {
     let root = tempfile::tempdir().unwrap();
     let exec = executor(root.path()).await;
     let requests = [

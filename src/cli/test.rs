@@ -184,7 +184,7 @@ mod tests {
     use crate::{git::SkippedPath, runners::TestReport};
 
     #[test]
-    fn escapes_control_characters_in_repository_names() {
+    fn control_characters_in_repository_paths_are_escaped_in_the_test_table() {
         let path = "a\u{1b}[2Jb\nc".to_owned();
         let left_out = vec![SkippedPath { path: path.clone(), why: "it is too large" }];
         let (found, notes) = (TestReport::default(), Vec::new());

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn required_items_are_selected_before_optional_items() {
+    fn required_context_items_are_selected_before_optional_items() {
         let form = |tokens, value| FormCost { tokens, value };
         let held = |value| BudgetItem {
             forms: vec![form(300, value), form(100, 0.0), form(10, 0.0)],
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn items_with_the_highest_value_per_token_are_selected_first() {
+    fn context_items_with_the_highest_value_per_token_are_selected_first() {
         let file = |tokens, value| BudgetItem { forms: vec![FormCost { tokens, value }], floor: None };
         let page = BudgetItem {
             forms: vec![FormCost { tokens: 900, value: 1.0 }, FormCost { tokens: 100, value: 0.5 }],

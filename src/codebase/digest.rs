@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_digest_round_trips_and_truncated_is_rejected() {
+    fn packed_digest_round_trips_and_truncated_digest_is_rejected() {
         for known in [Ok((Language::Rust, Digest::new(Language::Rust, TEXT))), Err(ExclusionReason::Minified)]
         {
             let packed = pack(&known);

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn path_is_mentioned_only_by_an_unambiguous_suffix_of_it() {
+    fn path_is_mentioned_if_the_text_contains_it_or_an_unambiguous_suffix_of_it() {
         let names = |text: &str, path: &str| mentions_path(text, path, |name| name != "lib.rs");
         assert!(names("In src/lib.rs, please", "src/lib.rs") && names("see `a/lib.rs`.", "src/a/lib.rs"));
         assert!(names("in report.rs", "src/report.rs") && !names("in lib.rs", "src/a/lib.rs"));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_runs_of_the_same_issue_come_first() {
+    fn history_lists_earlier_runs_of_the_same_issue_first() {
         let own =
             PastDesign { approved: false, verdict: Verdict::Revise, ..design(9, "Anything", "src/any.rs") };
         let designs = [design(4, "Colour on terminals", "src/terminal.rs"), own];
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_fixed_in_three_designs_becomes_a_rule() {
+    fn finding_fixed_in_three_approved_designs_becomes_a_prompt_rule() {
         let title = "Requirement 2 of `read()` names no exit status";
         let mut findings = vec![
             found(4, "Requirements", title, "fixed"),

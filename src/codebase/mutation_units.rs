@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn reverting_a_unit_leaves_the_rest_of_the_change() {
+    fn reverting_a_mutation_unit_keeps_all_other_changes() {
         let base = [("src/lib.rs".to_owned(), "mod old;\n\nfn read() -> u8 {\n    0\n}\n".to_owned())].into();
         let text = "# 42 - Change: X\n\nX.\n\n## Code\n\n### `src/lib.rs` (Modify)\n\n```rust\n<<<<<<< SEARCH\nmod old;\n=======\nmod new;\n\
                     >>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n```\n\n### `src/new.rs` (Add)\n\n\

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tree_finds_files_folders_and_nearest_paths() {
+    fn tree_index_distinguishes_files_from_folders_and_suggests_nearest_paths() {
         let tree = TreeIndex::new(["src/config/mod.rs", "src/lib.rs", "tests/lib.rs", "README.md"]);
         assert!(tree.is_file("src/lib.rs") && !tree.is_file("src") && !tree.is_file("/src/lib.rs"));
         assert!(

@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn command_in_code_quote_or_list_is_ignored() {
+    fn command_inside_code_or_a_quote_or_a_list_is_ignored() {
         for text in [
             "```\n/approve\n```",
             "~~~\n/approve",
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_with_only_a_formatted_command_is_reported_as_not_plain_text() {
+    fn comment_that_is_only_a_formatted_command_is_reported_as_not_plain_text() {
         for text in [
             "`/approve lld 3f9c2ab1d4e7`",
             "**/approve lld 3f9c2ab1d4e7**",

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn default_names_of_capabilities_roles_and_presets_resolve_to_models() {
+    fn default_capability_role_and_preset_names_resolve_to_models() {
         let names = Names::default();
         for (name, model) in [
             ("capability:high", "claude:opus"),
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_presets_have_expected_delays() {
+    fn each_retry_preset_sets_its_own_delays_and_number_of_retries() {
         let policy = |name: &str| {
             let lines = format!("[pools.p]\nprimary = [\"claude:opus\"]\nretry = \"{name}\"\n");
             let retry = read(&lines).unwrap().pools["p"].retry;

@@ -51,7 +51,7 @@ fn refusal(toml: &str) -> (Option<usize>, String) {
 }
 
 #[test]
-fn minimal_file_gets_the_defaults() {
+fn minimal_settings_file_loads_with_default_values() {
     let directory = SettingsDirectory::new(GOOD, ENV);
     let settings = directory.load().unwrap();
     assert_eq!(settings.app.private_key_file, directory.0.path().join("app.pem"));
@@ -162,7 +162,7 @@ fn error_for_a_missing_settings_file_names_the_setup_command() {
 }
 
 #[test]
-fn secrets_are_read_from_env_file_and_hidden_in_debug() {
+fn secrets_are_read_from_env_file_and_hidden_in_debug_output() {
     let directory = SettingsDirectory::new(
         GOOD,
         "COUNTERSIGN_WEBHOOK_SECRET='pa$$word'\nCOUNTERSIGN_WEBHOOK_SECRET_PREVIOUS=older\n\
@@ -242,7 +242,7 @@ fn secrets_in_process_environment_are_reported_and_ignored() {
 }
 
 #[test]
-fn repository_may_tighten_but_not_loosen_settings() {
+fn repository_settings_may_tighten_but_not_loosen_operator_settings() {
     let settings = SettingsDirectory::new(GOOD, ENV).load().unwrap();
     let tight = RepoSettings::parse("[lld]\nmax_rounds = 2\ndraft_gate = true\n", &settings).unwrap();
     let lld = &tight.workflows["lld"];
@@ -476,7 +476,7 @@ fn cassettes_setting_requires_a_directory_and_a_mode() {
 }
 
 #[test]
-fn worker_pools_keep_defaults_of_unset_fields_and_most_urgent_rule_wins() {
+fn unset_worker_pool_fields_use_defaults_and_the_most_urgent_matching_rule_wins() {
     let directory = SettingsDirectory::new(
         &format!(
             "{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n\

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn all_edit_errors_are_returned_and_nothing_is_changed() {
+    fn edits_with_errors_return_every_error_and_change_nothing() {
         let errors = apply(
             "aaa bcd",
             &[

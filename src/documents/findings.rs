@@ -477,7 +477,7 @@ mod tests {
     use FindingSeverity::{Blocking, High, Suggestion};
 
     #[test]
-    fn restoring_a_version_restores_its_findings() {
+    fn restoring_a_document_version_restores_its_findings() {
         let mut ledger = FindingLedger::default();
         ledger.record_review(1, &review(Verdict::Revise, vec![raw_finding("a", High, None)], &[]), &[], &[]);
         let then = ledger.clone();
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn line_remark_has_the_drafters_reply_as_status_until_a_review_rules_on_it() {
+    fn line_remark_takes_its_status_from_the_drafters_reply_until_a_review_rules_on_it() {
         let mut ledger = FindingLedger::default();
         let remark = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
         let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.add_remark(remark(text)));
@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn dismissed_finding_stays_closed_and_must_fix_finding_stays_open() {
+    fn dismissed_finding_stays_closed_and_finding_marked_must_fix_stays_open() {
         let mut ledger = FindingLedger::default();
         let one = review(
             Verdict::Revise,

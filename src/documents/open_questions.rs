@@ -103,7 +103,7 @@ mod tests {
     const ISSUE: &str = "- Output stays the same\n  to the byte.\n- **Each** line ends with its week.";
 
     #[test]
-    fn question_must_quote_the_issue() {
+    fn open_question_is_dropped_unless_it_quotes_the_issue() {
         let read = |quote: &str, question: &str| {
             let one = json!({ "quote": quote, "question": question, "default": "The first." });
             parse(&json!({ "questions": [one] }).to_string(), ISSUE).unwrap().len()

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn verdict_and_findings_must_agree() {
+    fn verdict_that_contradicts_its_findings_is_refused() {
         let read = |verdict, findings| parse(&answer_json(verdict, findings).to_string(), NONCE);
         assert_eq!(read("BLOCKED", vec![]), Err(ReviewAnswerError::NoFinding(Verdict::Blocked)));
         assert_eq!(
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn schema_has_exactly_the_parsed_fields() {
+    fn verdict_schema_has_exactly_the_fields_that_are_parsed() {
         let schema = schema();
         let fields: Vec<_> = schema["properties"].as_object().unwrap().keys().cloned().collect();
         let value = answer_json("APPROVED", vec![]);

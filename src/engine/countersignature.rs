@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_or_unreviewed_approval_counts_only_if_the_step_declares_it() {
+    fn approval_by_policy_or_without_review_counts_only_if_the_step_declares_it() {
         let document = Hash::digest(b"design");
         let (kind, with) = (ApprovalKind::Policy, Vec::new());
         let policy = || ApprovalRow { document, subject: document, answer: None, kind, with: with.clone() };

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn diagram_contains_every_step_and_edge() {
+    fn graph_diagram_contains_every_step_and_edge() {
         let text = mermaid::<GraphTestStep>(&[(Load, &[Draft]), (Draft, &[Draft])]);
         let lines: Vec<_> = text.lines().take(5).map(str::trim).collect();
         assert_eq!(

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn approve_must_name_all_paths_of_the_gate_option_in_any_order() {
+    fn approve_command_must_list_all_paths_of_the_gate_option_in_any_order() {
         let mut scope = gate(1, "scope", &[Approve, Revise]);
         scope.spec.options = vec!["+a +b".into()];
         let chosen = |gate: &GateRow, stage: Option<&str>, way: Option<&str>| {
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_gate_is_ignored_while_another_gate_is_open() {
+    fn approve_and_revise_skip_the_merge_gate_while_another_gate_is_open() {
         let gates = [gate(1, "merge", &[Revise]), gate(2, "lld", &[Approve, Revise])];
         for verb in [Approve, Revise] {
             let chosen = match_gate(&gates, &answer(verb, None, None));

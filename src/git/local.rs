@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_say_why_a_repository_cannot_be_opened() {
+    async fn open_local_error_says_why_a_repository_cannot_be_opened() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         for none in [root.path().to_owned(), root.path().join("missing")] {

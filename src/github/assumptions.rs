@@ -528,7 +528,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn response_with_wrong_field_types_differs_from_the_assumption() {
+    fn github_assumption_is_refuted_by_missing_or_wrongly_typed_response_fields() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.call.to_string().ends_with("/permission")).unwrap();
         let rights = json!({"admin": true, "maintain": true, "push": true, "triage": true, "pull": true});
         let mut answer =
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_list_leaves_an_assumption_unobserved_and_missing_list_refutes_it() {
+    fn github_assumption_is_unobserved_if_list_is_empty_and_refuted_if_it_is_missing() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.list == Some("check_runs")).unwrap();
         assert!(matches!(
             compare_response(row, &json!({"check_runs": []})).1,
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn write_checks_send_json_and_cleanup_touches_only_created_objects() {
+    fn write_check_bodies_are_valid_json_and_cleanup_calls_name_only_created_objects() {
         for row in WRITE_ASSUMPTIONS.iter().chain(CLEANUP_ASSUMPTIONS).filter(|row| !row.body.is_empty()) {
             assert!(serde_json::from_str::<Value>(row.body).is_ok(), "{}", row.body);
         }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signature_of_a_signed_token_equals_the_one_by_openssl() {
+    fn token_signature_equals_the_one_computed_by_openssl() {
         let key = AppKey::from_pem(&include_str!("../../fixtures/github/app-key.pem").into()).unwrap();
         let token = key.sign(&json!({ "iss": "1" })).unwrap();
         let (message, signature) = token.rsplit_once('.').unwrap();

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn registration_form_has_urls_and_permissions() {
+    fn app_registration_form_contains_urls_and_permissions() {
         let addresses = AppManifestUrls {
             homepage: "https://h/".into(),
             webhook: "https://h/webhook".into(),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn route_percent_encodes_values() {
+    fn api_route_percent_encodes_its_values() {
         assert_eq!(
             REMOVE_LABEL.route(&["o", "r", "7", "needs you/now"]),
             "/repos/o/r/issues/7/labels/needs%20you%2Fnow"

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_one_app_share_the_write_rate() {
+    fn processes_of_one_app_divide_the_write_rate_between_them() {
         let mut queue = WriteBucket::full(Timestamp(0)).queue.into_inner().unwrap();
         queue.level = Duration::ZERO;
         queue.waiting = [(WritePriority::Question, 0)].into();

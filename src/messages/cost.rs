@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn history_and_spending_are_formatted_as_money() {
+    fn cost_history_and_spending_are_formatted_in_dollars() {
         let quoted = |p50, p90, billed| {
             let given = CostHistory { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
             history_sentence("design", &given)

@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn inconclusive_gate_offers_override_and_retry() {
+    fn gate_comment_after_an_inconclusive_review_offers_override_and_retry() {
         let mut card = card(Verdict::Inconclusive, vec![finding("F1", "2.1")]);
         card.inconclusive = Some(InconclusiveReason::SameFamily);
         let text = gate_comment(&card).as_str().to_owned();

@@ -162,7 +162,7 @@ mod tests {
     use crate::messages::{RunDisplayState, StageResult, StatusView, StepPosition, status_comment};
 
     #[test]
-    fn pause_line_is_shown_only_for_live_runs() {
+    fn status_comment_shows_a_pause_by_the_operator_only_for_live_runs() {
         use RunDisplayState::{Done, Failed, NeedsYou, Parked, Stopped, Working};
         let at = Timestamp::parse("2026-03-02T14:05:59Z").unwrap();
         for (state, told) in [
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_sentence_names_provider_and_fix() {
+    fn model_wait_sentence_names_the_provider_and_the_fix() {
         assert_eq!(
             sentence_for(ModelWaitReason::Busy, "claude:opus"),
             "Waiting for Claude: it is busy; next try at 14:05 UTC."

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn status_comment_has_a_line_per_stage() {
+    fn status_comment_has_one_line_per_stage() {
         let lines = |state, others: &[(&str, RunDisplayState)], follows| {
             let step = StepPosition { title: "Write the code", number: 7, of: 18, minutes: 2 };
             let others =

@@ -98,7 +98,7 @@ async fn cancelling_or_dropping_a_child_kills_its_process_group() {
 }
 
 #[tokio::test]
-async fn background_process_is_killed_and_does_not_block_the_caller() {
+async fn background_process_left_by_a_child_is_killed_and_does_not_block_the_caller() {
     let output = shell("sleep infinity & echo $!").run(&CancellationToken::new()).await.unwrap();
     assert!(gone(String::from_utf8(output.stdout).unwrap().trim()).await);
 }
@@ -116,7 +116,7 @@ fn proxy_port_is_parsed_with_or_without_scheme() {
 }
 
 #[tokio::test]
-async fn endless_output_and_missing_program_are_errors() {
+async fn output_over_the_limit_and_missing_program_are_errors() {
     let error =
         ChildCommand::new("yes").output_limit(100_000).run(&CancellationToken::new()).await.unwrap_err();
     assert!(matches!(error, ProcError::OutputTooLong { limit: 100_000 }));
@@ -251,7 +251,7 @@ async fn grandchildren_in_other_sessions_are_killed() {
 }
 
 #[tokio::test]
-async fn guarded_child_leaves_no_descendants_behind() {
+async fn child_with_a_memory_limit_leaves_no_descendants_behind() {
     let script = "(setsid sleep infinity & echo $!)";
     let output = shell(script).memory_limit(512 * MEGABYTE).run(&CancellationToken::new()).await.unwrap();
     assert!(output.success());
@@ -280,7 +280,7 @@ async fn abandoned(directories: Option<(&Path, &Path)>) -> String {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn starting_server_kills_children_of_a_crashed_server() {
+async fn server_start_kills_child_processes_left_by_a_crashed_server() {
     let data = tempfile::tempdir().unwrap();
     let children = data.path().join("children");
     assert_eq!(end_orphans(&children).await.unwrap(), 0, "nothing was ever recorded");

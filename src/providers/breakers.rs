@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cancelled_trial_call_lets_the_breaker_admit_the_next_call() {
+    async fn cancelled_trial_call_does_not_keep_the_circuit_breaker_open() {
         let (breakers, long) = (CircuitBreakers::default(), Duration::from_secs(300));
         for _ in 0..BREAKER_FAILURES {
             breakers.admit("r", NOW, long).await.unwrap();

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn model_is_not_called_again_after_an_unaccepted_substitute_answered() {
+    async fn model_is_not_called_again_after_the_service_served_an_unaccepted_model() {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
         let setup = |settings: &crate::config::ModelSettings| {
             let (table, breakers) =
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn recorded_usage_is_capped_at_the_maximum_cost() {
+    async fn recorded_usage_of_a_call_never_exceeds_its_maximum_cost() {
         let usage = ask(call("lie".into(), None)).await.unwrap().usage;
         let bytes = "lie".len() as u64 + limits::CHAT_FRAME_TOKENS;
         assert_eq!((usage.input_tokens, usage.cache_written_tokens), (0, bytes));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_with_a_zero_token_count_is_marked_as_possibly_costing_more() {
+    async fn usage_with_a_zero_token_count_is_marked_as_possibly_costing_more() {
         let usage = ask(call("nothing".into(), None)).await.unwrap().usage;
         let bytes = "nothing".len() as u64 + limits::CHAT_FRAME_TOKENS;
         assert!(usage.may_cost_more());
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unpriced_model_is_called_only_without_a_budget() {
+    async fn unpriced_model_is_called_only_when_no_budget_is_set() {
         let (clock, table): (SharedClock, _) = (Arc::new(crate::clock::SystemClock), ModelCatalog::default());
         let unpriced = Model { prices: Vec::new(), ..table.find("anthropic", "opus-4-6").unwrap().clone() };
         let free = Model { prices: vec![crate::config::Price::per_million(0, 0)], ..unpriced.clone() };

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn fallback_estimate_sums_paid_providers_and_reports_if_one_is_free() {
+    fn fallback_estimate_adds_up_paid_providers_and_reports_whether_one_is_free() {
         let both = FallbackFixture::failing(&[], &[]);
         let CostEstimate { most, may_be_free: free_way, unpriced, .. } = both.fallback.estimate(&question(1));
         assert_eq!((most > MicroUsd(1_600_000), free_way, unpriced), (true, true, false));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn provider_in_cooldown_is_skipped() {
+    async fn fallback_skips_a_provider_in_cooldown() {
         let reset = Some(Duration::from_secs(1000));
         for (kind, name) in [
             (CallErrorKind::Quota { reset }, "its quota is exhausted"),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn queue_time_does_not_count_towards_the_deadline() {
+    async fn fallback_deadline_does_not_include_time_spent_in_the_queue() {
         let both = FallbackFixture::failing(&[CallErrorKind::Unavailable], &[]);
         both.script.lock().unwrap().queued = Duration::from_secs(60);
         both.ask(&question(100)).await.unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_error_comes_from_the_provider_that_is_available_soonest() {
+    fn merged_fallback_error_is_that_of_the_provider_that_recovers_soonest() {
         let skipped = |kind| CallAttempt { kind, message: "skipped".into(), usage: Usage::for_model("m") };
         let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
         for (first, second, speaks) in [

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn error_never_shows_the_key() {
+    fn provider_error_never_contains_the_api_key() {
         let key = SecretString::from("sk-the-key");
         let fault = CallFault::new(CallErrorKind::Auth, "no such key: sk-the-key");
         let error = fault.into_call_error("service", Some(&key), Usage::for_model("model"));

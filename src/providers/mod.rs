@@ -812,7 +812,7 @@ mod tests {
     }
 
     #[test]
-    fn drafter_and_reviewer_of_one_family_are_refused() {
+    fn drafter_and_reviewer_of_the_same_model_family_are_refused() {
         let settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         let providers = ModelProviders::new(&settings, Arc::new(crate::clock::SystemClock)).unwrap();
         assert!(providers.check_pair("claude:opus", "gemini:pro").is_ok());

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dated_id_is_the_same_model_but_a_preview_is_not() {
+    fn listed_id_with_a_date_suffix_is_the_same_model_but_a_preview_is_not() {
         for (id, listed, same) in [
             ("gemini-3.8-flash", "models/gemini-3.8-flash", true),
             ("claude-haiku-4-5", "claude-haiku-4-5-20251001", true),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn dated_id_is_the_same_model_but_another_version_is_not() {
+    fn served_id_with_a_date_suffix_is_the_same_model_but_another_version_is_not() {
         assert!(is_same_model("claude-haiku-4-5", "claude-haiku-4-5-20251001"));
         assert!(is_same_model("gemini-3-pro-preview", "gemini-3-pro"));
         assert!(is_same_model("gemini-2.5-pro", "gemini-2.5-pro-preview-05-06"));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_model_has_a_price_and_source_and_its_successor_is_listed() {
+    fn every_catalog_model_has_a_price_and_a_source_and_its_successor_is_in_the_catalog() {
         let table = ModelCatalog::default();
         for row in table.models() {
             let sold = row.providers.iter().any(|provider| provider != "stub" && provider != "opencode");

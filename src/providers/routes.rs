@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn role_settings_must_leave_one_model_family_unused_for_the_reviewer() {
+    fn role_settings_are_refused_if_no_model_family_is_left_for_the_reviewer() {
         let check = |reviewer: &str, roles: &[(&str, &str)]| {
             let pools: &[(&str, &[&str])] = &[("mixed", &["claude:opus", "gemini:pro"])];
             let mut settings = ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, None);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn families_excluded_from_drafting_include_one_for_the_reviewer() {
+    fn families_excluded_from_drafting_leave_one_family_for_the_reviewer() {
         let providers = providers(&[("mixed", &["claude:opus", "gemini:pro"])], true);
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (reviewer, authors, spared) in [
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn families_excluded_from_drafting_ignore_reviewers_without_a_route() {
+    fn reviewer_without_a_route_does_not_count_when_excluding_families_from_drafting() {
         let providers = keyed(&[("mixed", &["claude:opus", "gemini:pro"])], true, Some("a key"));
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (authors, spared) in
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn timeout_for_claude_with_an_api_key_covers_program_and_api() {
+    fn claude_timeout_with_an_api_key_covers_a_cli_call_and_an_api_call() {
         let settings = |key: Option<&str>| {
             let mut settings =
                 ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, key.map(Into::into));
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn default_pool_accepts_any_reviewer_after_the_operator_attests_opencode() {
+    fn default_pool_works_with_any_reviewer_once_the_operator_attests_opencode() {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         settings.attest_opencode = true;
         let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).unwrap();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn default_pool_skips_members_that_the_operator_has_not_attested() {
+    fn default_pool_skips_opencode_members_unless_the_operator_attests_opencode() {
         let providers = providers(&[], false);
         let (pool, id) = providers.resolve("pool:default").unwrap();
         assert_eq!((pool.name(), id.to_string().as_str(), id.family), (POOL, "pool:default", None));

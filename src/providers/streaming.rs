@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn error_inside_a_stream_keeps_its_kind() {
+    async fn error_in_the_middle_of_a_stream_keeps_its_error_kind() {
         let broken = || stream::iter([Err(timeout_fault(true, "it stalled"))]).boxed();
         let error = SseEvents::from_chunks(broken()).next_event().await.unwrap_err();
         assert_eq!(error.0, CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO });
     }
 
     #[test]
-    fn thoughts_are_separated_from_the_answer() {
+    fn thoughts_of_the_model_are_separated_from_its_answer() {
         for (text, thoughts, answer) in [
             ("<think>\nhm\n</think>\n\n# 1", "hm", "# 1"),
             ("Thought: a file\nis missing\n{\"a\": 1}", "Thought: a file\nis missing", "{\"a\": 1}"),

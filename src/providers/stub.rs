@@ -322,7 +322,7 @@ mod tests {
     "#;
 
     #[tokio::test]
-    async fn stub_answers_by_call_number_and_repeats_its_last_answer() {
+    async fn stub_model_answers_by_call_number_and_repeats_its_last_answer() {
         let stub = stub(SCRIPT).unwrap();
         let never = CancellationToken::new();
         for _ in 0..2 {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn scripted_answer_must_fit_the_schema() {
+    async fn stub_answer_that_violates_the_schema_is_invalid() {
         let stub = stub(SCRIPT).unwrap();
         let never = CancellationToken::new();
         let schema = serde_json::json!({"type": "object", "required": ["nonce"]});
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn scripted_text_with_a_duplicate_key_is_invalid() {
+    async fn stub_answer_with_a_duplicate_json_key_is_invalid() {
         let text = r#"{"nonce": "a", "nonce": "b"}"#;
         let stub = stub(&format!("[[answer]]\nrole = \"reviewer\"\ntext = '{text}'\n")).unwrap();
         let schema = serde_json::json!({"type": "object", "required": ["nonce"]});
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_script_is_refused() {
+    fn invalid_stub_script_is_refused() {
         for script in
             ["[[answer]]\nrole = \"drafter\"\n", "[[answer]]\nrole = \"x\"\ntext = \"\"\n", "answer = 1"]
         {

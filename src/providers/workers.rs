@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pool_never_exceeds_its_size_and_pools_are_independent() {
+    async fn worker_pool_never_exceeds_its_size_and_pools_are_independent() {
         let workers = workers(|| None);
         let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let job = |_| {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_call_can_be_cancelled() {
+    async fn model_call_waiting_for_a_worker_can_be_cancelled() {
         let workers = workers(|| None);
         let taken =
             workers.acquire_slot(&call(WorkerPool::Background), &CancellationToken::new()).await.unwrap();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn call_waits_for_running_programs_or_fails_if_memory_is_low() {
+    async fn low_memory_delays_a_call_while_programs_run_and_fails_it_otherwise() {
         static LEFT: AtomicU64 = AtomicU64::new(4096);
         let workers = workers(|| Some(LEFT.load(Ordering::SeqCst) * MEGABYTE));
         let medium = call(WorkerPool::Medium);

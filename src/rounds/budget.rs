@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cost_quote_uses_nearest_rank_percentiles_of_one_kind_of_price() {
+    fn cost_quote_uses_nearest_rank_percentiles_of_billed_or_list_prices() {
         let paid = |cents: &[u64]| -> Vec<_> {
             cents.iter().map(|cents| (MicroUsd(cents * 10_000), MicroUsd(99))).collect()
         };

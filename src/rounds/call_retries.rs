@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_service_is_retried_for_fifteen_minutes() {
+    fn call_to_an_overloaded_model_service_is_retried_for_fifteen_minutes() {
         let usual = [30, 90, 210, 450, 930];
         assert_eq!(request_times(&[CallErrorKind::Capacity], 0), usual);
         assert_eq!(request_times(&[CallErrorKind::Unavailable, CallErrorKind::Capacity], 0), usual);

@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_error_kind_is_read_in_the_old_and_the_new_format() {
+    fn stored_call_error_kind_is_read_in_the_old_and_the_new_format() {
         let reset = Some(Duration::from_secs(7));
         for kind in
             [CallErrorKind::Capacity, CallErrorKind::RateLimited { reset }, CallErrorKind::NoSuchModel]
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_of_a_call_is_charged_only_once_across_its_requests() {
+    fn unbilled_rest_of_a_reservation_is_split_among_requests_without_double_counting() {
         let legs = || {
             [Metering::Known, Metering::Unknown].into_iter().flat_map(|metered| {
                 [(false, None), (true, None), (true, Some(300)), (true, Some(2000))]
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn only_requests_with_unknown_cost_keep_their_reservation() {
+    fn only_requests_of_unknown_cost_keep_their_budget_reservation() {
         let refused = Usage { input_tokens: 0, ..usage_with_cost(true, None) };
         for (metered, usage, more) in [
             (Metering::Known, usage_with_cost(true, Some(5)), false),
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn stopped_call_keeps_its_reservation_and_counts_received_tokens() {
+    fn stopped_call_keeps_its_budget_reservation_and_counts_received_tokens() {
         let row = CallRow { held_microusd: Some(2_060_000), likely_microusd: Some(500_000), ..row() };
         let usage = Usage { attempts: 1, likely_microusd: 70_000, ..usage_with_cost(true, Some(30_000)) };
         let (kind, message, usage) = (CallErrorKind::Cancelled, String::new(), Box::new(usage));

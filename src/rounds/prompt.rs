@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_prompt_loses_background_first_and_facts_last() {
+    fn prompt_over_its_limit_loses_background_first_and_facts_last() {
         let whole = sample_prompt(MARK).assemble(usize::MAX).text.len();
         let mut before: Vec<String> = Vec::new();
         let order = ["files", "issue", "paths", "mistakes"];
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_prompt_loses_whole_files_and_single_lines_of_other_texts() {
+    fn prompt_over_its_limit_drops_whole_files_but_cuts_other_texts_line_by_line() {
         let whole = sample_prompt(MARK).assemble(usize::MAX).text.len();
         let less = sample_prompt(MARK).assemble(whole - 300);
         assert_eq!(missing_pieces(&less), [("files", 3)]);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_use_the_space_of_a_file_too_large_for_the_prompt() {
+    fn space_left_by_a_file_too_large_for_the_prompt_is_used_for_other_files() {
         let files = [numbered_lines("long", 900), numbered_lines("first", 20), numbered_lines("second", 20)];
         let built = Prompt::new(MARK)
             .with_material("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files));
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn text_over_its_own_limit_is_cut_and_reported() {
+    fn prompt_text_over_its_own_limit_is_cut_and_listed_as_cut() {
         let issue =
             PromptMaterial::text("issue", MaterialWeight::Task, &numbered_lines("ä", 100)).limit_chars(50);
         let cut = Prompt::new(MARK).with_material("The issue", issue).assemble(usize::MAX);

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_of_a_later_review_describes_the_changes() {
+    fn prompt_of_a_repeated_review_contains_the_diff_since_the_reviewed_version() {
         let hash = Hash::digest(b"");
         let issue = crate::rounds::IssueSnapshot {
             number: crate::types::IssueNo(7),

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_of_a_github_error_never_quotes_the_response_text() {
+    fn github_error_in_a_run_report_never_quotes_the_response_text() {
         let call = || "POST /repos/o/r/pulls".to_owned();
         let problem =
             |field: &str, code: &str| GitHubValidationError { field: field.into(), code: code.into() };

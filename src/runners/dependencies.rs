@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn cleanup_keeps_dependencies_in_use_and_removes_interrupted_fetches() {
+    fn dependency_cleanup_keeps_entries_in_use_and_removes_interrupted_fetches() {
         let directory = tempfile::tempdir().unwrap();
         let of = dependencies(directory.path());
         fs::create_dir(directory.path().join(format!("{PENDING_PREFIX}killed"))).unwrap();
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_key_differs_per_repository_and_lock_file() {
+    fn dependency_cache_key_differs_per_repository_and_lock_file() {
         let (tool, mut plan) = (Toolchain::default(), FetchPlan::default());
         plan.files = [("a".to_owned(), "text".to_owned()), ("b.rs".to_owned(), String::new())].into();
         let preset = &super::super::presets::GO;
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn operator_settings_are_part_of_the_cache_key() {
+    fn dependency_cache_key_includes_the_operator_settings() {
         let home = tempfile::tempdir().unwrap();
         let of = |home| DependencyFetcher { home, ..dependencies(Path::new("/c")) };
         assert_eq!(of(None).home_files().unwrap(), FileContents::new());

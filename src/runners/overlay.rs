@@ -71,7 +71,7 @@ mod tests {
     use super::write_overlay_file;
 
     #[test]
-    fn overlay_files_are_never_written_through_a_link() {
+    fn overlay_files_are_never_written_through_a_symlink() {
         let (tree, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (root, out) = (tree.path(), outside.path());
         fs::write(out.join("theirs"), "theirs").unwrap();

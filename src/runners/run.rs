@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_prebuilt_output_or_dependency_cache_is_skipped() {
+    async fn copying_prebuilt_output_or_cached_dependencies_is_skipped_if_they_are_missing() {
         let (scratch, cancel) = (TestDirectories::new().unwrap(), CancellationToken::new());
         let of = |made: &str| [Toolchain { built: Some(made.into()), ..Toolchain::default() }];
         scratch.copy_prebuilt("go", &of("/none/such"), &cancel).await.unwrap();
@@ -633,7 +633,7 @@ mod tests {
     /// Also checks the modification times, by which build tools detect changes: an unchanged file keeps its time, and a
     /// reverted file gets a new time.
     #[tokio::test]
-    async fn test_runs_in_one_workspace_share_only_build_output() {
+    async fn consecutive_test_runs_in_one_workspace_share_only_build_output() {
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "echo a > old").await;
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
@@ -655,7 +655,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_command_runs_after_the_time_limit() {
+    async fn no_test_command_starts_after_the_time_limit() {
         let settings = TestSettings::from_command("true");
         let request = TestRequest { settings, time: Some(Duration::ZERO), ..TestRequest::default() };
         let root = tempfile::tempdir().unwrap();

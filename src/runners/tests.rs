@@ -135,7 +135,7 @@ fn cargo_test_binaries_run_in_a_stable_order() {
 }
 
 #[test]
-fn deeply_nested_cargo_line_is_ignored() {
+fn deeply_nested_json_line_in_cargo_output_is_ignored() {
     let deep = format!("{{\"a\":{}", "[".repeat(1_000_000));
     let found = read(&cargo::RUNNER, project(), suite_output(CommandExit::Exit(0), &deep, &[]));
     assert_eq!(found.trouble, ["no tests were found"]);
@@ -271,7 +271,7 @@ fn generic(report: Option<&str>, suite_output: SuiteOutput) -> TestReport {
 }
 
 #[test]
-fn custom_test_command_is_judged_by_exit_code_junit_xml_or_tap() {
+fn custom_test_command_result_is_read_from_exit_code_junit_xml_or_tap() {
     let found = generic(None, suite_output(CommandExit::Exit(0), "fine", &[]));
     assert_eq!((test_lines(&found), found.has_passed()), (vec!["make test: passed".to_owned()], true));
     let found = generic(None, suite_output(CommandExit::Exit(2), "ModuleNotFoundError: x", &[]));
@@ -306,7 +306,7 @@ fn custom_test_command_is_judged_by_exit_code_junit_xml_or_tap() {
 }
 
 #[test]
-fn malformed_or_huge_test_report_causes_one_error_line() {
+fn malformed_or_oversized_test_report_produces_one_error_line() {
     let bomb = r#"<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><testcase name="&b;"/></testsuite>"#;
     let one = |report: &str| generic(Some("r.xml"), suite_output(CommandExit::Exit(0), "", &[report]));
     assert_eq!(one(bomb).trouble, ["the report declares a document type, which no test report does"]);

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn old_toolchain_is_refused_with_a_hint() {
+    async fn outdated_toolchain_is_refused_with_a_hint() {
         for (line, expected) in [
             ("go version go1.19.8 linux/amd64", (1, 19)),
             ("v20.20.2", (20, 20)),
@@ -263,7 +263,7 @@ mod tests {
     /// `node_modules` must be a writable folder, because tools write state next to the modules. The project's own
     /// packages must come from the tree.
     #[test]
-    fn node_modules_entries_are_linked_into_a_writable_folder_of_the_run() {
+    fn dependencies_are_linked_into_a_writable_node_modules_folder_of_the_run() {
         let (made, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for folder in ["node_modules/a", "node_modules/@b/c", "packages/w/node_modules/a"] {
             fs::create_dir_all(made.path().join(folder)).unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn java_config_excludes_password_files() {
+    fn java_config_files_shown_to_the_sandbox_exclude_password_files() {
         let etc = tempfile::tempdir().unwrap();
         for file in
             ["java-17-openjdk/jvm.cfg", "java-17-openjdk/management/jmxremote.password", "maven/settings.xml"]
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn node_modules_links_never_point_outside_the_tree() {
+    fn node_modules_symlinks_never_point_outside_the_tree() {
         for (links, made_links) in [
             (&[("packages/w/node_modules", "../../node_modules/x")][..], &[("node_modules/x", "../OUT")][..]),
             (&[("packages/w/node_modules", "../../node_modules/x")], &[("node_modules/x", "../packages/v")]),

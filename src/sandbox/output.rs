@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn output_after_the_marker_belongs_to_the_command() {
+    fn stderr_after_the_start_marker_is_attributed_to_the_sandboxed_command() {
         let outputs = capture(8, &["bwrap: a warning\nwor", "dok", "\nit ", "said a lot in the end"]);
         assert!(outputs.has_begun());
         let (_, stderr) = outputs.into_outputs();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn only_messages_with_the_nonce_report_a_failed_sandbox_start() {
+    fn sandbox_start_failure_is_recognized_only_by_messages_with_the_nonce() {
         assert!(capture(99, &["wordok\n", "no lies\n"]).has_begun());
         for (pieces, why, missing) in [
             (&["bwrap: no"][..], "bwrap: no", false),

@@ -298,7 +298,7 @@ mod tests {
 
     /// Allows the host that a refusal names, and checks that repeating the request then succeeds.
     #[tokio::test]
-    async fn request_succeeds_after_the_host_named_in_its_refusal_is_allowed() {
+    async fn request_succeeds_after_allowing_the_host_named_in_its_proxy_refusal() {
         let directory = tempfile::tempdir().unwrap();
         let port = spawn_server(b"hello".to_vec()).await;
         let target = [format!("127.0.0.1:{port}"), format!("[::ffff:127.0.0.1]:{port}")];
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_are_closed_at_the_transfer_limit() {
+    async fn proxied_connections_are_closed_at_the_transfer_limit() {
         let directory = tempfile::tempdir().unwrap();
         let port = spawn_server(vec![b'x'; 100_000]).await;
         let proxy =

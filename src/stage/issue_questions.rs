@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newest_answer_wins_and_unanswered_questions_use_defaults() {
+    fn newest_answer_to_a_question_wins_and_unanswered_questions_get_their_default() {
         let question = |text: &str| IssueQuestion { text: text.into(), default: "As it is.".into() };
         let mut questions =
             IssueQuestions::new(vec![question("Which?"), question("How many?"), question("Why?")]);

@@ -618,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn pushes_of_ci_fixes_are_counted_and_other_pushes_are_not() {
+    fn pushes_of_ci_fixes_count_as_fixes_and_other_pushes_do_not() {
         let mut after = MergeWatch::default();
         after.start_ci_fix(vec!["build".to_owned()]);
         after.reset_after_push(None);
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn ci_failure_is_reported_even_if_another_check_never_ends() {
+    fn ci_failure_is_reported_even_if_another_check_stays_pending() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let ci = |failing: &[&str]| rounds::CiStatus {
             stands: CiState::Pending,

@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn change_during_a_scan_schedules_another_scan() {
+    fn change_during_a_repository_scan_schedules_another_scan() {
         let (agenda, repo) = (Agenda::default(), RepoId(1));
         agenda.schedule_scan(repo, NOW);
         // A later scan time does not delay the earlier one.
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_prefer_runs_awaited_by_people_then_least_recent_repositories() {
+    fn claims_prefer_runs_awaited_by_people_and_then_the_repository_idle_longest() {
         let agenda = Agenda::default();
         let busy: Vec<_> = (1..=6).map(|seq| scheduled_run(seq, RunPriority::Normal, 1)).collect();
         agenda.set_live_runs(RepoId(1), busy);
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn suspended_installation_is_skipped_until_resumed() {
+    fn runs_of_a_suspended_installation_are_not_claimed_until_it_is_resumed() {
         let agenda = Agenda::at_boot([], [], [InstallationId(1)]);
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::PersonWaiting, 1)]);
         assert_eq!((claim_key(&agenda), agenda.next_due()), (None, None));
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_not_due_do_not_slow_claims() {
+    fn runs_that_are_not_due_do_not_slow_down_claiming_runs() {
         let agenda = Agenda::at_boot([], [], [InstallationId(2)]);
         for repo in 1..=100 {
             let later = |seq| ScheduledRun {
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn pause_list_is_discarded_if_a_pause_changed_after_it_was_read() {
+    fn loaded_pause_list_is_discarded_if_a_pause_changed_since_it_was_read() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         agenda.pause(PauseScope::Server);
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn repository_is_scanned_again_when_a_change_is_dropped_unfinished() {
+    fn repository_is_scanned_again_when_a_change_is_dropped_without_commit() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         drop(agenda.begin_change(RepoId(1)));
@@ -722,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn run_prioritized_while_claimed_is_not_delayed_by_release_until() {
+    fn run_prioritized_while_claimed_ignores_the_delay_of_its_release() {
         let agenda = Agenda::default();
         let later = NOW.plus(Duration::from_secs(60));
         for (rank, due) in [

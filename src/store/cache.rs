@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_value_stored_for_another_key_is_ignored() {
+    fn cached_value_stored_under_the_id_of_another_key_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let mut cache = open(directory.path());
         keep(&mut cache, &[(1, b"one"), (2, b"two"), (3, b"three")]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn full_cache_evicts_values_that_were_not_requested_since_opening() {
+    fn full_cache_evicts_values_not_requested_since_it_was_opened() {
         let directory = tempfile::tempdir().unwrap();
         let noise =
             |blob: u32| -> Vec<u8> { (0..999_u32).flat_map(|n| *key(blob * 999 + n).0.bytes()).collect() };

@@ -89,7 +89,7 @@ fn data_directory_is_private_and_used_by_one_server() {
 }
 
 #[test]
-fn newer_database_is_refused() {
+fn database_written_by_a_newer_version_is_refused() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()).unwrap());
     let file = root.path().join("main.db");
@@ -102,7 +102,7 @@ fn newer_database_is_refused() {
 }
 
 #[test]
-fn damaged_and_foreign_files_are_reported_and_left_unchanged() {
+fn damaged_or_foreign_database_file_is_refused_and_not_changed() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()).unwrap());
     let file = root.path().join("main.db");
@@ -221,7 +221,7 @@ async fn damaged_repository_does_not_delay_other_repositories() {
 }
 
 #[tokio::test]
-async fn duplicate_delivery_is_dropped_unless_the_first_one_was_given_up() {
+async fn duplicate_delivery_is_ignored_unless_processing_of_the_first_was_given_up() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let inbox = store.inbox();
@@ -250,7 +250,7 @@ async fn duplicate_delivery_is_dropped_unless_the_first_one_was_given_up() {
 }
 
 #[tokio::test]
-async fn claims_made_before_a_restart_are_released() {
+async fn run_and_delivery_claims_from_before_a_restart_are_released() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.inbox().accept_delivery(delivery("g1", "one")).await.unwrap();
@@ -370,7 +370,7 @@ async fn database_that_opens_slowly_does_not_delay_other_repositories() {
 }
 
 #[tokio::test]
-async fn opening_of_a_database_completes_once_after_its_caller_is_cancelled() {
+async fn database_open_completes_once_although_its_first_caller_is_cancelled() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.start_run(new_run(RepoId(1), 1)).await.unwrap();

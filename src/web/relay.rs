@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn relay_body_keeps_its_exact_bytes() {
+    async fn body_extracted_from_a_relay_event_equals_the_original_bytes() {
         let written = r#"{"b": 1.0,"a":"\u003c"}"#;
         let quoted = serde_json::to_string(written).unwrap();
         for event in [

@@ -410,7 +410,7 @@ fn run_killed_at_any_moment_reaches_the_state_of_an_uninterrupted_run() {
 
 #[test]
 #[ignore = "takes long"]
-fn killed_run_publishes_each_issue_file_and_document_without_gate_once() {
+fn killed_run_files_its_issue_or_publishes_its_document_exactly_once() {
     for scenario in scenarios::OTHERWISE {
         check_kills(scenario, 6);
     }
@@ -423,7 +423,7 @@ fn killed_run_pauses_once_and_stays_within_its_budget() {
 
 #[test]
 #[ignore = "takes long"]
-fn code_is_pushed_once_and_tests_rerun_after_a_kill() {
+fn killed_implement_run_pushes_its_code_once_and_reruns_its_tests() {
     let can = runtime().block_on(async {
         let own = std::path::Path::new(env!("CARGO_BIN_EXE_countersign"));
         countersign::sandbox::Sandbox::detect(own, None).await

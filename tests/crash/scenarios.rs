@@ -408,7 +408,7 @@ impl Thread<'_> {
 }
 
 #[test]
-fn every_workflow_has_a_scenario() {
+fn every_workflow_has_a_crash_scenario() {
     for workflow in workflows::ALL {
         let known = ALL.iter().chain([&CODE]).any(|scenario| scenario.workflow == workflow.name());
         assert!(known, "add a scenario for `{}` to the table in {}", workflow.name(), file!());

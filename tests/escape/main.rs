@@ -215,7 +215,7 @@ fn other_users_cannot_read_the_tested_code() {
 /// A symlink passed to `--rw` could make files of another owner writable, so symlinks must be refused. System
 /// directories must be refused as well.
 #[test]
-fn symlinks_and_system_directories_are_not_writable() {
+fn sandbox_refuses_symlinks_and_system_directories_as_writable_paths() {
     for cell in cells() {
         let world = World::new(cell);
         let link = world.tree().with_file_name("link");
@@ -238,7 +238,7 @@ fn symlinks_and_system_directories_are_not_writable() {
 /// As root, the server temporarily gives a directory to the user of the command. It must refuse a directory with files
 /// of another owner, because a killed server could not return these files to their owner.
 #[test]
-fn tree_with_files_of_another_owner_is_refused() {
+fn sandbox_refuses_a_writable_directory_with_files_of_another_owner() {
     for cell in cells().into_iter().filter(|cell| cell.user == 0) {
         let world = World::new(cell);
         // Deeper than the limit on open directories.
@@ -262,7 +262,7 @@ fn tree_with_files_of_another_owner_is_refused() {
 /// A directory tree that is deeper than the maximum path length must be counted, or its command must be ended. In both
 /// cases the owner must get the tree back.
 #[test]
-fn very_deep_directory_tree_is_counted_and_can_be_deleted() {
+fn very_deep_directory_tree_counts_towards_disk_usage_and_can_be_deleted() {
     let script =
         "perl -e 'for (1..3000) { mkdir \"deep\" and chdir \"deep\" or die $! } print \"deep enough\"'";
     for cell in cells() {
@@ -333,7 +333,7 @@ fn sandbox_proxy_reaches_only_allowed_hosts() {
 
 /// `countersign within` is for internal use only, so it must refuse to run when a user calls it.
 #[test]
-fn within_command_refuses_to_run_when_called_by_a_user() {
+fn internal_within_command_refuses_to_run_when_a_user_calls_it() {
     let output = countersign().arg("within").output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("not by hand"));

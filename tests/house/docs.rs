@@ -275,7 +275,7 @@ fn relative_links_in_the_docs_have_targets() {
 }
 
 #[test]
-fn docs_pages_are_short_and_in_the_index() {
+fn docs_pages_have_at_most_200_lines_and_are_listed_in_the_docs_readme() {
     let readme = fs::read_to_string(path("README.md")).unwrap();
     assert!(readme.lines().count() <= 130, "README.md has {} lines", readme.lines().count());
     assert!(
@@ -294,7 +294,7 @@ fn docs_pages_are_short_and_in_the_index() {
 }
 
 #[test]
-fn docs_check_detects_a_broken_snippet() {
+fn docs_check_rejects_invalid_settings_env_and_command_line_snippets() {
     let fails = |check: &(dyn Fn() + std::panic::RefUnwindSafe)| std::panic::catch_unwind(check).is_err();
     assert!(
         settings(&with_required_tables("[[providers.gemini.key]]\ntier = \"paid\"\n")).is_err(),

@@ -390,7 +390,7 @@ mod checker {
     }
 
     #[test]
-    fn layer_check_refuses_imports_within_a_layer_and_of_localhub() {
+    fn layer_check_refuses_imports_from_the_same_layer_and_from_localhub() {
         assert_caught("use crate::commands::CommandSpec;", "commands");
         assert!(!objections_in("use crate::localhub::Hub;").is_empty());
         assert_eq!(objections("localhub/rest/issues.rs", "use crate::types::IssueNo;"), [""; 0]);
@@ -400,7 +400,7 @@ mod checker {
     }
 
     #[test]
-    fn whole_crate_cannot_be_imported_or_renamed() {
+    fn layer_check_refuses_glob_imports_and_aliases_of_the_crate() {
         for source in [
             "use crate::*;",
             "use crate as all;",
@@ -448,7 +448,7 @@ mod checker {
     }
 
     #[test]
-    fn main_is_the_highest_layer_and_lib_has_only_modules() {
+    fn layer_check_lets_main_import_cli_and_lib_only_declare_modules() {
         assert_eq!(objections("main.rs", "fn main() { countersign::cli::main() }"), [""; 0]);
         assert!(!objections("cli/mod.rs", "use crate::main::x;").is_empty());
         assert!(!objections("app.rs", "use crate::cli::x;").is_empty());

@@ -123,7 +123,7 @@ fn systemd_unit_sets_no_option_that_breaks_the_sandbox() {
 }
 
 #[test]
-fn release_pins_actions_and_our_rust_version() {
+fn release_workflow_pins_actions_by_commit_and_uses_the_rust_version_of_cargo() {
     let release = read_file(".github/workflows/release.yml");
     let actions: Vec<&str> = release
         .lines()

@@ -39,7 +39,7 @@ fn time_asserts(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_test_asserts_wall_time() {
+fn no_test_asserts_an_upper_bound_on_elapsed_time() {
     let (mut paths, mut found) = (Vec::new(), Vec::new());
     for folder in ["src", "tests"] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut paths);
@@ -52,7 +52,7 @@ fn no_test_asserts_wall_time() {
 }
 
 #[test]
-fn wall_time_assert_is_detected() {
+fn assert_of_an_upper_bound_on_elapsed_time_is_detected() {
     for (body, seen) in [
         ("assert!(begun.elapsed() < Duration::from_secs(5), \"{}\", 1);", 1),
         ("assert!(begun.elapsed().as_secs() < 5 && fine);", 1),

@@ -38,7 +38,7 @@ fn call_with_nonce(nonce: &str) -> ModelCall {
 }
 
 #[tokio::test]
-async fn replay_equals_its_recording_without_secrets() {
+async fn replayed_response_equals_the_recorded_one_with_secrets_removed() {
     let dir = tempfile::tempdir().unwrap();
     let text = "aaaa1111: sound. You sent sk-TheKeyOfThisTest.";
     let (url, api) = start("/chat/completions", Behaviour::Stream(text_stream(text, "stop"))).await;
@@ -63,7 +63,7 @@ async fn replay_equals_its_recording_without_secrets() {
 }
 
 #[tokio::test]
-async fn replay_returns_values_and_typed_errors() {
+async fn replay_returns_the_recorded_structured_output_and_error_kind() {
     let dir = tempfile::tempdir().unwrap();
     let mut with_schema = call_with_nonce("aaaa1111");
     with_schema.schema = Some(schema());

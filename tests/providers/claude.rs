@@ -99,7 +99,7 @@ async fn response_by_another_model_is_rejected() {
 }
 
 #[tokio::test]
-async fn refused_call_fails_after_at_most_two_requests() {
+async fn claude_call_fails_after_at_most_two_requests_when_the_api_returns_an_error() {
     for (status, name, expected) in [
         (401, "authentication_error", CallErrorKind::Auth),
         (403, "permission_error", CallErrorKind::Auth),
@@ -141,7 +141,7 @@ async fn truncated_empty_or_refused_response_is_an_error() {
 /// After a broken stream, the Claude program retries without streaming. The test checks only that no partial response
 /// is returned.
 #[tokio::test]
-async fn broken_stream_is_retried() {
+async fn claude_program_retries_a_broken_stream_and_returns_the_full_response() {
     for behaviour in [Behaviour::Cut, Behaviour::GivesUp] {
         for outcome in outcomes("a_cut_stream", behaviour, |_| {}).await {
             assert_eq!(outcome.answer().text, "It is sound.");
@@ -151,7 +151,7 @@ async fn broken_stream_is_retried() {
 }
 
 #[tokio::test]
-async fn silent_call_ends_at_the_deadline() {
+async fn claude_call_ends_at_the_deadline_when_the_api_sends_nothing() {
     let short = |call: &mut ModelCall| call.deadline = Duration::from_secs(4);
     for behaviour in [Behaviour::Hang, Behaviour::Stall] {
         for outcome in outcomes("silence", behaviour, short).await {
@@ -238,7 +238,7 @@ async fn claude_hooks_in_operator_and_parent_directories_do_not_run() {
         // Runs this test program again. `HOME` is the first directory with a hook, and the calls' working directories
         // are below the second.
         let output = proc::ChildCommand::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "claude::child_call_with_planted_hooks"])
+            .args(["--ignored", "--exact", "claude::child_process_makes_a_claude_call_beside_planted_hooks"])
             .env("HOME", &home)
             .env("TMPDIR", &above)
             .env(BINARIES, &binary)
@@ -264,7 +264,7 @@ const HOOKED: &str = "a-hook-has-spoken";
 
 #[tokio::test]
 #[ignore = "started by claude_hooks_in_operator_and_parent_directories_do_not_run"]
-async fn child_call_with_planted_hooks() {
+async fn child_process_makes_a_claude_call_beside_planted_hooks() {
     let outcomes = outcomes("one_call", Behaviour::Text { served: None }, |_| {}).await;
     outcomes[0].answer();
     assert!(!format!("{:?}", outcomes[0].requests).contains(HOOKED), "a planted hook ran");

@@ -93,7 +93,7 @@ async fn tools_and_tool_calls_are_translated() {
 }
 
 #[tokio::test]
-async fn request_and_response_match_the_api() {
+async fn claude_request_and_response_match_the_messages_api() {
     let (settings, api) = served(Behaviour::Says("{\"verdict\": \"REVISE\"}")).await;
     let mut call = question("claude");
     call.schema = Some(schema());
@@ -199,7 +199,7 @@ async fn call_without_a_key_sends_nothing() {
 }
 
 #[tokio::test]
-async fn call_ends_after_the_first_message_and_a_second_message_is_rejected() {
+async fn call_returns_at_message_end_on_an_open_stream_and_rejects_a_second_message() {
     let (settings, _) = served(Behaviour::StaysOpen).await;
     let reply = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap();
     assert_eq!(reply.text, "It is sound.");

@@ -64,7 +64,7 @@ fn providers(settings: &ModelSettings, clock: &Arc<ManualClock>) -> ModelProvide
 }
 
 #[tokio::test]
-async fn api_answers_when_the_program_is_missing_or_fails() {
+async fn api_is_called_when_the_claude_program_is_missing_or_fails() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, api) = served(Behaviour::Text { served: None }).await;
     let clock = Arc::new(ManualClock::default());
@@ -88,7 +88,7 @@ async fn api_answers_when_the_program_is_missing_or_fails() {
 }
 
 #[tokio::test]
-async fn error_names_program_and_api_when_both_fail() {
+async fn error_mentions_both_the_claude_program_and_the_api_when_both_fail() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, _) = served(Behaviour::Error(401, "authentication_error", None)).await;
     with_broken_program(&mut settings, directory.path());
@@ -118,7 +118,7 @@ async fn api_is_not_called_without_a_key() {
 }
 
 #[tokio::test]
-async fn program_is_skipped_during_its_outage_even_after_a_restart() {
+async fn claude_program_is_skipped_after_repeated_failures_even_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, _) = served(Behaviour::Text { served: None }).await;
     with_broken_program(&mut settings, directory.path());

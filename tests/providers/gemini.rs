@@ -78,7 +78,7 @@ fn with(mut answer: Value, path: &str, value: Value) -> Value {
 }
 
 #[tokio::test]
-async fn request_and_response_match_the_api() {
+async fn gemini_request_and_response_match_the_generate_content_api() {
     let (outcome, api) = call(200, good("{\"verdict\":\"APPROVED\"}"), true).await;
     let reply = outcome.unwrap();
     assert_eq!(reply.value, Some(json!({"verdict": "APPROVED"})));
@@ -100,7 +100,7 @@ async fn request_and_response_match_the_api() {
 }
 
 #[tokio::test]
-async fn prompt_tokens_are_counted_by_the_service() {
+async fn prompt_token_count_comes_from_the_gemini_count_tokens_endpoint() {
     for (status, answer, counted) in
         [(200, json!({"totalTokens": 700}), Some(700)), (500, json!({}), None), (200, json!([]), None)]
     {
@@ -219,7 +219,7 @@ async fn implausible_token_counts_are_capped() {
 }
 
 #[tokio::test]
-async fn unpaid_account_and_endless_response_are_errors() {
+async fn gemini_402_maps_to_quota_and_oversized_response_to_invalid_output() {
     let unpaid = kind(402, json!({"error": {"message": "pay"}})).await;
     assert!(matches!(unpaid, CallErrorKind::Quota { .. }), "{unpaid:?}");
     assert_eq!(kind(200, good(&"x".repeat(9 << 20))).await, CallErrorKind::InvalidOutput);

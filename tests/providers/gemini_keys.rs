@@ -205,7 +205,7 @@ impl Setup {
 }
 
 #[tokio::test]
-async fn project_with_exhausted_quota_is_skipped_until_its_day_ends() {
+async fn all_keys_of_a_project_with_exhausted_quota_are_skipped_until_the_quota_resets() {
     let mut setup = three_keys().await;
     setup.answer("one", day());
     let (outcome, requested_keys) = setup.ask().await;
@@ -239,7 +239,7 @@ async fn project_with_exhausted_quota_is_skipped_until_its_day_ends() {
 }
 
 #[tokio::test]
-async fn exhausted_projects_report_the_soonest_reset() {
+async fn error_reports_the_soonest_reset_when_all_projects_are_exhausted() {
     let setup = three_keys().await;
     setup.answer("one", day());
     setup.answer("three", error(429, "daily quota exhausted; resets after 45m10s.", json!([])));
@@ -260,7 +260,7 @@ async fn exhausted_projects_report_the_soonest_reset() {
 }
 
 #[tokio::test]
-async fn rate_limit_sets_a_project_cooldown_of_the_delay_in_the_response() {
+async fn rate_limited_project_is_skipped_for_the_retry_delay_in_the_response() {
     for (answer, seconds) in [
         (minute(), 30),
         ((429, Some("90"), json!({})), 90),
@@ -480,7 +480,7 @@ async fn zero_retry_delay_still_waits_a_second() {
 }
 
 #[tokio::test]
-async fn soonest_reset_is_reported_for_any_key_order() {
+async fn soonest_reset_is_reported_even_if_it_belongs_to_the_first_key() {
     let setup = three_keys().await;
     setup.answer("one", error(429, "daily quota exhausted; resets after 45m10s.", json!([])));
     setup.answer("three", day());
@@ -515,7 +515,7 @@ async fn keys_are_reloaded_between_calls() {
 }
 
 #[tokio::test]
-async fn key_check_calls_no_model() {
+async fn key_check_reads_the_model_list_and_calls_no_model() {
     use countersign::providers::{ApiService, KeyCheck, check_key};
     let models = |headers: HeaderMap| async move {
         let key = headers.get("x-api-key").or(headers.get("x-goog-api-key")).unwrap();

@@ -61,7 +61,7 @@ async fn fails(behaviour: Behaviour) -> CallError {
 }
 
 #[tokio::test]
-async fn request_and_response_match_the_api() {
+async fn ollama_request_and_response_match_the_chat_api() {
     let events = [line("{\"verdict\":"), line("\"APPROVED\"}"), last("stop", 900)];
     let (outcome, api) = call(lines(&events), true).await;
     let reply = outcome.unwrap();
@@ -98,7 +98,7 @@ async fn context_window_grows_with_the_prompt_up_to_its_limit() {
 }
 
 #[tokio::test]
-async fn prompt_that_fills_the_context_window_maps_to_too_long() {
+async fn ollama_response_to_a_prompt_that_fills_the_context_maps_to_too_long() {
     let error = fails(lines(&[line("Fine."), last("stop", 12_288)])).await;
     assert_eq!(error.kind, CallErrorKind::TooLong);
     assert_eq!(error.usage.input_tokens, 12_288);
@@ -145,7 +145,7 @@ async fn silent_or_stalled_ollama_response_times_out() {
 }
 
 #[tokio::test]
-async fn refusal_for_context_length_maps_to_too_long() {
+async fn ollama_context_length_error_maps_to_too_long() {
     let body = json!({"error": "the input exceeds the available context length"});
     assert_eq!(fails(Behaviour::Status(400, body, None)).await.kind, CallErrorKind::TooLong);
 }

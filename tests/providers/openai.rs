@@ -76,7 +76,7 @@ async fn kind(behaviour: Behaviour) -> CallErrorKind {
 }
 
 #[tokio::test]
-async fn request_and_response_match_the_api() {
+async fn openai_request_and_response_match_the_chat_completions_api() {
     let (outcome, api) =
         call(Behaviour::Stream(text_stream("{\"verdict\":\"APPROVED\"}", "stop")), true).await;
     let reply = outcome.unwrap();

@@ -78,7 +78,7 @@ async fn opencode_response_has_token_counts_but_no_served_model() {
 }
 
 #[tokio::test]
-async fn failures_map_to_error_kinds() {
+async fn opencode_failures_map_to_error_kinds() {
     for (behaviour, expected) in [
         (Behaviour::Error(401, "authentication_error", None), CallErrorKind::Auth),
         (Behaviour::MaxTokens, CallErrorKind::Truncated),

@@ -34,7 +34,7 @@ fn mistakes(text: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn rehearsal_leads_from_a_weak_draft_to_approval() {
+async fn rehearsal_reviewer_rejects_the_weak_draft_and_approves_its_revision() {
     let draft = turn(CallRole::Drafter, 1).await.text;
     assert_eq!(mistakes(&draft), Vec::<String>::new());
     assert!(draft.contains("This is a rehearsal."));

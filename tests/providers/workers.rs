@@ -64,7 +64,7 @@ said=$(echo "$said" | tr '\n"' '  ')"#;
 }
 
 #[tokio::test]
-async fn twelve_calls_share_two_worker_slots() {
+async fn only_two_of_twelve_calls_run_at_once_with_two_worker_slots() {
     let data = tempfile::tempdir().unwrap();
     let settings = program(data.path(), "began=$(date +%s%N); sleep 0.1; said=\"$began $(date +%s%N)\"");
     let providers = ModelProviders::new(&settings, std::sync::Arc::new(SystemClock)).unwrap();

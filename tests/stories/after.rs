@@ -507,7 +507,7 @@ async fn next_drafter_gets_the_outcome_of_a_merged_change_in_a_prompt_fence() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_asks_a_person_after_three_consecutive_fixes() {
+async fn run_asks_for_human_help_after_three_consecutive_ci_fixes() {
     if !can_run().await {
         return;
     }
@@ -542,7 +542,7 @@ async fn run_asks_a_person_after_three_consecutive_fixes() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn ci_failure_is_not_fixed_after_two_fixes_or_if_main_fails_too() {
+async fn ci_job_that_failed_after_two_fixes_or_also_fails_on_main_is_not_fixed() {
     if !can_run().await {
         return;
     }
@@ -660,7 +660,7 @@ async fn review_comments_on_lines_are_answered_in_their_threads() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pull_request_edits_by_people_are_kept() {
+async fn base_branch_draft_state_and_commits_set_by_people_are_not_overwritten() {
     if !can_run().await {
         return;
     }
@@ -710,7 +710,7 @@ async fn pull_request_edits_by_people_are_kept() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn rewritten_branch_of_a_pushed_change_is_left_unchanged() {
+async fn branch_rewritten_by_a_person_after_the_push_is_not_changed_by_revise() {
     if !can_run().await {
         return;
     }
@@ -782,7 +782,7 @@ async fn review_submitted_during_a_fix_is_answered_after_the_fix() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn many_ci_events_cause_one_pull_request_read_and_a_merge_of_main_is_kept() {
+async fn fifty_ci_events_cause_one_pull_request_read_and_a_merge_of_main_is_not_undone() {
     if !can_run().await {
         return;
     }

@@ -41,7 +41,7 @@ fn test_file(path: &str, body: &str) -> String {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn draft_with_forbidden_files_is_rejected_by_name_before_tests_run() {
+async fn draft_with_forbidden_files_is_rejected_before_tests_run_with_the_reason() {
     if !can_run().await {
         return;
     }

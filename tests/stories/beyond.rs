@@ -64,7 +64,7 @@ impl World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn file_outside_the_spec_is_added_to_the_change_when_a_person_allows_it() {
+async fn file_outside_the_spec_is_added_to_the_change_after_human_approval() {
     if !can_run().await {
         return;
     }
@@ -209,7 +209,7 @@ async fn unanswered_scope_gate_sends_one_reminder_and_then_ends_the_run() {
 }
 
 #[tokio::test]
-async fn scope_gate_does_not_open_for_an_unusable_file() {
+async fn run_halts_without_a_scope_gate_when_the_extra_file_is_missing_or_not_ours() {
     if !can_run().await {
         return;
     }
@@ -232,7 +232,7 @@ async fn scope_gate_does_not_open_for_an_unusable_file() {
 }
 
 #[tokio::test]
-async fn unproven_replacement_tests_halt_the_run_and_the_code_is_kept() {
+async fn unproven_replacement_tests_halt_the_run_and_its_status_shows_the_code() {
     if !can_run().await {
         return;
     }
@@ -257,7 +257,7 @@ async fn unproven_replacement_tests_halt_the_run_and_the_code_is_kept() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn proven_tests_replace_locked_tests_when_a_person_allows_it() {
+async fn proven_tests_replace_the_locked_tests_after_human_approval() {
     if !can_run().await {
         return;
     }

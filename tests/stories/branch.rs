@@ -93,7 +93,7 @@ async fn files_pushed_by_other_people_after_the_gate_reopen_the_gate() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn files_merged_from_the_default_branch_are_not_listed_as_foreign() {
+async fn files_merged_from_the_default_branch_are_not_listed_as_pushed_by_others() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[("NEWS.md", b"news")], "News").unwrap();
@@ -114,7 +114,7 @@ async fn files_merged_from_the_default_branch_are_not_listed_as_foreign() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn rewritten_branch_is_left_unchanged_and_a_new_branch_is_opened() {
+async fn branch_rewritten_by_a_person_is_left_unchanged_and_a_new_branch_is_opened() {
     for orphan in [true, false] {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;
@@ -153,7 +153,7 @@ async fn rewritten_branch_is_left_unchanged_and_a_new_branch_is_opened() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn branch_counts_as_ours_when_the_response_to_its_creation_was_lost() {
+async fn branch_counts_as_created_by_the_bot_when_the_creation_response_was_lost() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/approve").await;

@@ -284,7 +284,7 @@ async fn play(standing: &SavedWorld, moves: &[Move]) -> (Vec<String>, RunViewSta
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn random_events_never_push_unapproved_code_or_overwrite_work() {
+async fn random_events_never_push_unapproved_code_or_overwrite_human_commits() {
     if !can_run().await {
         return;
     }

@@ -37,7 +37,7 @@ fn checks_fault(method: &str, status: u16) -> HubFault {
 }
 
 #[tokio::test]
-async fn check_run_waits_for_a_person_and_succeeds_on_the_approved_commit() {
+async fn check_run_is_action_required_at_the_gate_and_succeeds_on_the_approved_commit() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let checks = w.checks();
@@ -157,7 +157,7 @@ async fn rerequested_check_run_retries_only_a_halted_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_is_the_same_when_the_app_lacks_the_checks_permission() {
+async fn issue_thread_is_identical_when_the_app_lacks_the_checks_permission() {
     let thread = async |fault: Option<HubFault>| {
         let mut w = world_of_files().await;
         fault.into_iter().for_each(|fault| w.hub.arm_fault(fault));

@@ -152,7 +152,7 @@ async fn waiting_run_calls_claude_again_after_a_login() {
 }
 
 #[tokio::test]
-async fn busy_model_is_shown_in_one_line_of_the_status_comment() {
+async fn status_comment_shows_an_overloaded_model_and_the_next_retry_in_one_line() {
     let script = Script::default()
         .fails("drafter", "capacity")
         .fails("drafter", "capacity")
@@ -181,7 +181,7 @@ async fn busy_model_is_shown_in_one_line_of_the_status_comment() {
 }
 
 #[tokio::test]
-async fn call_with_a_refused_key_is_retried_after_ten_minutes_or_a_restart() {
+async fn model_call_with_a_refused_key_is_retried_after_ten_minutes_or_a_restart() {
     let script = || {
         Script::default()
             .fails("drafter", "auth")

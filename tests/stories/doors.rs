@@ -207,7 +207,7 @@ async fn webhook_body_is_accepted_up_to_githubs_limit() {
 }
 
 #[tokio::test]
-async fn unreadable_delivery_is_kept_and_can_be_redelivered() {
+async fn delivery_with_invalid_json_is_acknowledged_and_processed_after_redelivery() {
     let mut w = world().await;
     let dead = w.counts().await.dead;
     let (status, _) = knock("torn", "issues", r#"{"action":"labeled","#).at(w.webhook.clone()).await;
@@ -284,7 +284,7 @@ async fn delivery_that_cannot_be_stored_is_not_acknowledged() {
 }
 
 #[tokio::test]
-async fn private_listener_shows_counts_and_checks_the_host_header() {
+async fn private_listener_reports_run_counts_and_rejects_a_foreign_host_header() {
     let mut w = world().await;
     let (url, token) = (w.private().await, w.token());
     let ready = |host: Option<&'static str>| {

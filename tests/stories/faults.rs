@@ -42,7 +42,7 @@ async fn run_to_done(w: &mut World) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn lost_responses_do_not_change_the_visible_result() {
+async fn lost_responses_to_github_writes_do_not_change_the_visible_result() {
     let mut w = world().await;
     run_to_done(&mut w).await;
     let expected = visible_state(&w);
@@ -119,7 +119,7 @@ async fn lost_responses_combined_with_stale_reads_cause_no_duplicates() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn dropped_connections_and_slow_responses_do_not_change_the_result() {
+async fn dropped_github_connections_and_slow_responses_do_not_change_the_result() {
     let mut w = world().await;
     run_to_done(&mut w).await;
     let expected = visible_state(&w);
@@ -149,7 +149,7 @@ async fn redelivered_events_do_not_change_the_result() {
 }
 
 #[tokio::test]
-async fn no_call_is_made_until_a_secondary_rate_limit_ends() {
+async fn no_github_call_is_made_until_a_secondary_rate_limit_ends() {
     let mut w = world().await;
     let limit = HubFault::SecondaryLimit {
         method: "POST".to_owned(),
@@ -171,7 +171,7 @@ async fn no_call_is_made_until_a_secondary_rate_limit_ends() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn no_call_is_made_until_a_primary_rate_limit_ends() {
+async fn no_github_call_is_made_until_a_primary_rate_limit_ends() {
     for status in [403, 429] {
         let mut w = world().await;
         let until = w.clock.now().plus(Duration::from_secs(600));
@@ -189,7 +189,7 @@ async fn no_call_is_made_until_a_primary_rate_limit_ends() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
-async fn no_call_is_made_until_a_rate_limit_published_by_another_server_ends() {
+async fn no_github_call_is_made_until_a_rate_limit_seen_by_another_server_ends() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     let (home, lease) = (tempfile::tempdir().unwrap(), Duration::from_secs(600));
@@ -295,7 +295,7 @@ async fn new_repository_name_is_learned_from_a_redirect() {
 }
 
 #[tokio::test]
-async fn refusal_by_github_is_reported_in_plain_words() {
+async fn halt_comment_explains_a_github_422_without_the_raw_error_message() {
     let mut w = world_of_files().await;
     let (method, path_contains) = ("POST".to_owned(), "/pulls".to_owned());
     let (field, code) = ("head".to_owned(), "invalid".to_owned());
@@ -387,7 +387,7 @@ async fn stop_label_set_without_a_webhook_stops_the_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn refused_reaction_does_not_fail_the_run() {
+async fn run_finishes_when_github_refuses_its_reactions() {
     for status in some([403, 404, 422]) {
         let mut w = world().await;
         let (method, path_contains) = ("POST".to_owned(), "/reactions".to_owned());

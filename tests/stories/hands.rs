@@ -343,7 +343,7 @@ async fn run_keeps_pull_request_changes_by_people_made_at_a_fix_gate() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn change_is_tested_on_the_new_head_of_the_default_branch() {
+async fn change_is_tested_on_the_new_default_branch_head_when_it_moves_during_the_run() {
     if !can_run().await {
         return;
     }

@@ -611,7 +611,7 @@ async fn gate_shows_the_reviewers_ruling_on_a_rebutted_test() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repository_checks_run_before_the_review() {
+async fn formatter_and_end_to_end_checks_must_pass_before_the_review() {
     if !can_run().await {
         return;
     }
@@ -644,7 +644,7 @@ async fn repository_checks_run_before_the_review() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn reviewer_tests_are_kept_after_a_busy_model_a_pause_and_a_restart() {
+async fn reviewer_tests_are_added_despite_an_overload_a_budget_pause_and_a_restart() {
     if !can_run().await {
         return;
     }

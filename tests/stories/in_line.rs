@@ -120,7 +120,7 @@ async fn run_waits_and_shows_the_reason_when_no_worker_is_free() {
 }
 
 #[tokio::test]
-async fn server_starts_no_queued_program_while_it_stops() {
+async fn stopping_server_cancels_queued_model_calls_but_not_the_one_in_progress() {
     let w = single_worker_world().await;
     let [public, private] = [(); 2].map(|()| tokio::net::TcpListener::bind("127.0.0.1:0"));
     let (public, private) = (public.await.unwrap(), private.await.unwrap());
@@ -144,7 +144,7 @@ async fn server_starts_no_queued_program_while_it_stops() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn call_cancelled_in_the_queue_is_recorded_as_never_made() {
+async fn model_call_cancelled_in_the_queue_is_recorded_with_zero_attempts() {
     let mut w = single_worker_world().await;
     let (held, call) = w.occupy_worker().await;
     let providers = Arc::clone(&w.app.providers);

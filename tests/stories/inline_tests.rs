@@ -77,7 +77,7 @@ async fn world(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script
 }
 
 #[tokio::test]
-async fn tests_in_a_source_file_are_locked_and_its_code_changes() {
+async fn inline_tests_are_locked_while_the_code_of_the_same_file_is_changed() {
     if !can_run().await {
         return;
     }
@@ -103,7 +103,7 @@ async fn tests_in_a_source_file_are_locked_and_its_code_changes() {
 }
 
 #[tokio::test]
-async fn code_that_hides_inline_tests_is_refused() {
+async fn code_that_weakens_or_disables_inline_tests_is_refused() {
     if !can_run().await {
         return;
     }
@@ -148,7 +148,7 @@ async fn code_that_hides_inline_tests_is_refused() {
 /// `/revise tests` has the tests written, proven and reviewed again. The code of before passes them and is not paid for
 /// again.
 #[tokio::test]
-async fn revise_tests_replaces_the_locked_tests_and_keeps_the_code() {
+async fn revise_tests_command_replaces_the_locked_tests_but_not_the_code() {
     if !can_run().await {
         return;
     }

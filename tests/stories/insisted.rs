@@ -97,7 +97,7 @@ async fn unknown_names_in_the_last_draft_are_reported_to_the_reviewer() {
 }
 
 #[tokio::test]
-async fn unknown_names_in_a_version_by_a_person_are_reported_to_the_reviewer() {
+async fn unknown_names_in_a_design_pushed_by_a_person_are_reported_to_the_reviewer() {
     let setting =
         Setting { as_files: true, toml: "[lld]\nmax_rounds = 1\n".to_owned(), ..Setting::default() };
     let (mut w, models) = with_reviewer(vec![|_| sound("src/lib.rs")], |_| approved(), setting).await;

@@ -227,7 +227,7 @@ async fn world_with_unopened_gate() -> World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn approval_written_after_the_gate_comment_but_before_its_gate_is_accepted() {
+async fn approval_written_between_the_gate_comment_and_gate_opening_is_accepted() {
     let mut w = world_with_unopened_gate().await;
     w.pass(20);
     let approval = w.comment_without_webhook("sam", "/approve").await;
@@ -243,7 +243,7 @@ async fn approval_written_after_the_gate_comment_but_before_its_gate_is_accepted
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn approval_found_before_its_gate_opens_is_applied_when_the_gate_opens() {
+async fn approval_swept_before_the_gate_opens_is_applied_when_the_gate_opens() {
     let mut w = world_with_unopened_gate().await;
     w.pass(20);
     let approval = w.comment_without_webhook("sam", "/approve").await;
@@ -315,7 +315,7 @@ async fn late_approval_with_an_old_hash_is_refused_as_stale() {
 }
 
 #[tokio::test]
-async fn thousands_of_concurrent_deliveries_are_processed() {
+async fn thousands_of_concurrent_deliveries_are_each_acknowledged_and_processed() {
     let many = if all() { 10_000 } else { 1_000 };
     let w = world().await;
     let before = w.counts().await;
@@ -614,7 +614,7 @@ async fn no_delivery_is_lost_when_the_clock_is_set_ahead_by_a_year() {
 }
 
 #[tokio::test]
-async fn late_removal_events_are_ignored_if_the_repository_is_present() {
+async fn late_uninstall_archive_and_delete_events_are_ignored_if_the_repository_exists() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let lists = [("repositories_removed", w.repository_list()), ("repositories_added", json!([]))];

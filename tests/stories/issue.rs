@@ -350,7 +350,7 @@ async fn unanswered_questions_take_their_defaults_after_the_deadline() {
 }
 
 #[tokio::test]
-async fn stopped_run_closes_its_questions() {
+async fn question_comment_of_a_stopped_run_says_no_answer_is_needed() {
     let mut w = issue_world(IDEA, "", None).await;
     w.label("maya", "countersign:issue").await;
     w.comment("sam", "/stop").await;
@@ -364,7 +364,7 @@ async fn stopped_run_closes_its_questions() {
 }
 
 #[tokio::test]
-async fn person_decides_on_the_draft_when_review_is_off() {
+async fn issue_draft_is_filed_after_human_approval_alone_when_review_is_disabled() {
     for way in ["in-place", "new"] {
         let mut w = issue_world(CLEAR, "[issue]\nreview = false\n", None).await;
         w.label("maya", "countersign:issue").await;
@@ -456,7 +456,7 @@ async fn concurrent_issue_edit_is_not_overwritten() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn issue_edit_by_the_bot_makes_no_gate_stale() {
+async fn gate_stays_valid_when_another_run_of_the_bot_edits_the_issue() {
     let mut w = issue_world(CLEAR, "", None).await;
     w.label("maya", "countersign:lld").await;
     w.label("maya", "countersign:issue").await;
@@ -519,7 +519,7 @@ async fn question_with_an_invented_quote_is_dropped() {
 }
 
 #[tokio::test]
-async fn route_model_reads_the_code_and_asks_open_questions() {
+async fn route_model_prompt_contains_code_and_its_open_questions_are_posted() {
     let asks: fn(&str) -> String = |_| {
         let quote = "must print a line a week";
         let question = "Does a week begin on Monday, or on Sunday as in `src/lib.rs`?";

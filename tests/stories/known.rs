@@ -58,7 +58,7 @@ async fn unknown_names_are_reported_to_the_drafter_with_suggestions() {
 }
 
 #[tokio::test]
-async fn oversized_generated_file_does_not_block_a_design() {
+async fn design_run_reaches_its_gate_in_a_repository_with_an_oversized_file() {
     let (mut w, models) =
         with_reviewer(vec![|_| design_about(FIRST_STEP)], |_| approved(), Setting::default()).await;
     let large = vec![b'\n'; 9 << 20];

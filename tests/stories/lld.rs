@@ -45,7 +45,7 @@ pub(crate) fn thread_text(w: &World, numbers: &[IssueNo]) -> String {
 }
 
 #[tokio::test]
-async fn label_leads_to_an_approved_design() {
+async fn design_run_started_by_a_label_ends_with_an_approved_design() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
@@ -109,7 +109,7 @@ async fn label_leads_to_an_approved_design() {
 }
 
 #[tokio::test]
-async fn status_comment_lists_the_rounds() {
+async fn status_comment_lists_the_verdict_of_each_review_round() {
     let mut w = world().await;
     w.comment("tess", "/lld").await;
     let status = w.status().body;
@@ -134,7 +134,7 @@ async fn heading_numbers_written_by_a_model_are_removed() {
 }
 
 #[tokio::test]
-async fn published_version_and_its_verdict_are_kept_when_a_run_halts() {
+async fn pull_request_still_shows_the_last_verdict_when_a_later_revision_halts() {
     let refuses = review("REVISE", &[finding("No test", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved());
     let script = script.edits("The goal of", "The aim of").reviews(&refuses).drafts("");

@@ -106,7 +106,7 @@ fn report(of: &str, calls: &[CallRow], came_to: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn real_small_model_routes_a_request_or_falls_back() {
+async fn small_local_model_routes_a_request_or_the_bot_offers_commands() {
     let Some(llama) = Llama::start("a_request") else { return };
     let mut w = World::new(llama.setting()).await;
     w.comment("sam", "@countersign can we add dark mode to the UI?").await;
@@ -126,7 +126,7 @@ async fn real_small_model_routes_a_request_or_falls_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn real_small_model_plans_searches_or_falls_back() {
+async fn small_local_model_plans_scout_searches_or_topic_words_are_used() {
     let Some(llama) = Llama::start("a_plan") else { return };
     let mut w = World::new(llama.setting()).await;
     w.comment("tess", "/scout weeks of time sheets").await;

@@ -144,7 +144,7 @@ async fn sweep_of_a_long_log_processes_oldest_deliveries_first() {
 }
 
 #[tokio::test]
-async fn delivery_is_read_from_a_later_attempt_when_the_first_is_gone() {
+async fn delivery_is_read_from_a_later_attempt_when_github_lost_the_first_attempt() {
     let (w, log) = world().await.with_log(&[(19_000, "early"), (19_500, "late"), (19_900, "early")]).await;
     log.refused.lock().unwrap().push(19_000);
     assert!(w.app.intake.sweep().await.is_err());

@@ -121,7 +121,7 @@ async fn delivery_redelivered_and_swept_is_processed_once() {
 }
 
 #[tokio::test]
-async fn sweep_restarts_from_its_old_position_after_a_failure() {
+async fn failed_sweep_starts_again_from_its_stored_position() {
     let w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.pass(60);
@@ -239,7 +239,7 @@ async fn sweep_skips_installations_not_on_the_allow_list() {
 }
 
 #[tokio::test]
-async fn sweep_recovers_a_lost_delivery_but_not_older_deliveries() {
+async fn sweep_recovers_a_lost_delivery_but_none_older_than_the_data_directory() {
     let mut w = world().await;
     w.comment("maya", "/lld").await;
     let guid = w.hub.deliveries().into_iter().rfind(|d| d.event == "issue_comment").unwrap().guid;
@@ -287,7 +287,7 @@ async fn label_is_found_on_the_issue_when_its_delivery_was_lost() {
 }
 
 #[tokio::test]
-async fn label_set_by_a_person_without_the_role_is_refused_once() {
+async fn label_found_by_polling_is_refused_once_if_its_author_lacks_the_role() {
     let mut w = world().await.labeled_during_downtime("stranger").await;
     w.hub.forget_deliveries().unwrap();
     assert_eq!(w.look().await, search_result(1));
@@ -319,7 +319,7 @@ async fn label_set_by_a_person_without_the_role_is_refused_once() {
 }
 
 #[tokio::test]
-async fn permission_for_a_refused_label_is_not_looked_up_again() {
+async fn polling_skips_a_refused_label_without_a_second_permission_lookup() {
     let mut w = world().await;
     w.label("stranger", LABEL).await;
     let lookups = w.count_gets("/collaborators/");
@@ -421,7 +421,7 @@ async fn label_polling_detects_a_missed_suspension() {
 }
 
 #[tokio::test]
-async fn approval_written_during_a_suspension_is_accepted_when_it_ends() {
+async fn approval_written_during_a_suspension_is_accepted_after_the_suspension_ends() {
     for delivered in [true, false] {
         let mut w = world().await;
         w.comes_to_the_gate().await;
@@ -594,7 +594,7 @@ async fn closing_a_pull_request_stops_the_newer_run_that_reuses_it() {
 }
 
 #[tokio::test]
-async fn redelivered_close_or_label_event_is_ignored_if_it_was_undone() {
+async fn redelivered_close_or_label_event_is_ignored_after_a_reopen_or_unlabel() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
@@ -620,7 +620,7 @@ async fn redelivered_close_or_label_event_is_ignored_if_it_was_undone() {
 }
 
 #[tokio::test]
-async fn label_removed_before_its_delivery_starts_no_run() {
+async fn late_label_delivery_is_ignored_if_the_label_was_removed_meanwhile() {
     let mut w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.with_failed_webhooks(|hub| hub.label(repo, issue, maya, LABEL).unwrap()).await;
@@ -645,7 +645,7 @@ async fn label_removed_before_its_delivery_starts_no_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn late_start_command_after_a_newer_run_is_refused() {
+async fn start_command_delivered_late_is_refused_if_a_newer_run_exists() {
     let mut w = world().await;
     let (repo, issue, sam) = (w.repo, w.issue, w.user("sam"));
     w.with_failed_webhooks(|hub| _ = hub.comment(repo, issue, sam, "/lld").unwrap()).await;

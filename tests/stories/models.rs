@@ -219,7 +219,7 @@ async fn gate_at_the_round_cap_offers_the_best_version() {
 }
 
 #[tokio::test]
-async fn run_stops_before_the_round_cap_when_rounds_make_no_progress() {
+async fn gate_opens_before_the_round_cap_when_the_same_finding_keeps_returning() {
     let same = |repeats| review("REVISE", &[finding("One", repeats)], &[]);
     let script = Script::default()
         .drafts(&design())
@@ -252,7 +252,7 @@ an unclosed fence
 /override because";
 
 #[tokio::test]
-async fn model_text_triggers_nothing_on_github() {
+async fn hostile_model_text_creates_no_mention_command_or_active_markup_on_github() {
     // The design leaves out hidden text: with it the draft would be sent back before people see it.
     let visible = HOSTILE.replace("<!-- countersign:status -->", "").replace("<script>alert(1)</script>", "");
     let visible = visible.replace(['\u{202e}', '\u{202c}', '\u{2066}', '\u{2069}'], "");
@@ -392,7 +392,7 @@ async fn with_cassettes(dir: &std::path::Path, mode: &str) -> World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn recorded_run_replays_without_a_model() {
+async fn recorded_run_replays_from_cassettes_without_calling_a_model() {
     let cassettes = tempfile::tempdir().unwrap();
     let mut recorded = with_cassettes(cassettes.path(), "record").await;
     let mut replayed = with_cassettes(cassettes.path(), "replay").await;

@@ -137,7 +137,7 @@ async fn run_at_its_cap_pauses_once_until_a_maintainer_raises_the_cap() {
 }
 
 #[tokio::test]
-async fn model_responses_before_a_budget_pause_are_not_paid_again() {
+async fn model_calls_made_before_a_budget_pause_are_not_repeated_after_a_restart() {
     let mut of_another_call = approved();
     of_another_call["nonce"] = "abcdefgh".into();
     let script = Script::default().drafts(&design()).reviews(&of_another_call).reviews(&approved());
@@ -156,7 +156,7 @@ async fn model_responses_before_a_budget_pause_are_not_paid_again() {
 }
 
 #[tokio::test]
-async fn stop_ends_a_paused_run() {
+async fn stop_command_ends_a_run_paused_by_its_budget() {
     let mut w = priced_world("stage = \"$0.5\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Draft the design").body;
@@ -168,7 +168,7 @@ async fn stop_ends_a_paused_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pause_at_the_daily_cap_ends_with_the_day() {
+async fn run_paused_at_the_daily_cap_resumes_on_the_next_day() {
     let mut w = priced_world("repository_day = \"$1\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Adversarial review").body;
@@ -223,7 +223,7 @@ async fn model_call_over_midnight_is_billed_to_the_day_it_started() {
 }
 
 #[tokio::test]
-async fn budget_pause_says_that_waiting_for_the_next_day_does_not_help() {
+async fn pause_comment_says_so_when_waiting_for_the_next_day_does_not_help() {
     let mut w = priced_world("repository_day = \"$0.50\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Draft the design").body;
@@ -250,7 +250,7 @@ async fn spending_of_all_runs_counts_against_the_daily_cap() {
 }
 
 #[tokio::test]
-async fn budget_of_a_call_lost_in_a_crash_stays_reserved_until_it_is_settled() {
+async fn cost_reserved_for_a_call_lost_in_a_crash_stays_reserved_until_settled() {
     let slow = billed().replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
     let toml = format!("{PRICES}[budget]\nrun = \"$2.005\"\n");
     let setting = Setting { script: Some(slow), toml, private: true, ..Setting::default() };
@@ -328,7 +328,7 @@ async fn budget_of_a_call_lost_in_a_crash_stays_reserved_until_it_is_settled() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn thread_and_cost_report_show_the_same_sums() {
+async fn status_gate_pull_request_and_cost_report_show_the_same_spending() {
     let mut w = priced_world("", true).await;
     w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
@@ -447,7 +447,7 @@ async fn retry_command_resumes_a_halted_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repeated_budget_command_raises_the_cap_once_and_malformed_one_never() {
+async fn repeated_budget_command_raises_the_cap_once_and_malformed_ones_are_refused() {
     let mut w = priced_world("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
     w.comment("max", "/budget +1").await;
     assert!(w.run().await.is_none() && w.reactions_to("/budget +1").contains("[]"), "{}", w.thread());
@@ -490,7 +490,7 @@ async fn repeated_budget_command_raises_the_cap_once_and_malformed_one_never() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn unpriced_model_is_not_called_under_a_cap() {
+async fn billed_model_without_a_price_is_not_called_while_a_budget_cap_is_set() {
     let toml = PRICES.replacen("price = { input = 0, output = 31.25 }\n", "", 1);
     let setting = Setting { script: Some(billed()), toml: toml.clone(), private: true, ..Setting::default() };
     let mut w = World::new(setting).await;

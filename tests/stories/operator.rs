@@ -126,7 +126,7 @@ async fn run_list_shows_the_step_of_each_run() {
 }
 
 #[tokio::test]
-async fn pause_is_shown_on_the_thread_until_it_ends() {
+async fn operator_pause_is_shown_in_the_status_comment_until_it_ends() {
     let mut w = world().await;
     let _open = w.socket();
     w.comes_to_the_gate().await;
@@ -163,7 +163,7 @@ async fn pause_is_shown_on_the_thread_until_it_ends() {
 }
 
 #[tokio::test]
-async fn pause_note_is_added_and_removed_with_any_line_endings() {
+async fn pause_note_is_added_to_a_status_comment_with_any_line_endings() {
     let mut w = world().await;
     let open = w.socket();
     w.comes_to_the_gate().await;
@@ -204,7 +204,7 @@ async fn note_of_an_ended_pause_is_removed_after_a_restart() {
 }
 
 #[tokio::test]
-async fn status_comment_written_by_a_step_shows_a_new_pause() {
+async fn status_comment_written_during_an_operator_pause_shows_the_pause_note() {
     let mut w = world_of_files().await;
     let main = w.data().join("main.db");
     w.hub.watch_writes(move |request| {
@@ -460,7 +460,7 @@ pub(crate) async fn typed(w: &World, arguments: &[&str]) -> (Option<i32>, String
 }
 
 #[tokio::test]
-async fn commands_connect_to_the_running_server() {
+async fn operator_commands_use_the_control_socket_of_the_running_server() {
     let mut w = world().await;
     let (code, output) = typed(&w, &["pause"]).await;
     assert_eq!(code, Some(1));
@@ -493,7 +493,7 @@ async fn commands_connect_to_the_running_server() {
 }
 
 #[tokio::test]
-async fn commands_open_the_data_directory_when_no_server_is_running() {
+async fn operator_commands_open_the_data_directory_when_no_server_is_running() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let config = w.app.settings.file.clone();

@@ -15,7 +15,7 @@ const SECOND: &str = "AIzaSyTheSecondKeyOfThisStory";
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn fallback_answers_when_a_program_dies_and_a_key_is_exhausted() {
+async fn run_finishes_by_fallback_when_a_program_dies_and_a_key_is_exhausted() {
     let (anthropic, drafter) = drafting().await;
     let (gemini, reviewer) = reviewing(Some(FIRST)).await;
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/dying-claude.sh");

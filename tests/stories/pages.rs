@@ -222,7 +222,7 @@ async fn sign_in_link_opens_one_session_that_expires() {
 }
 
 #[tokio::test]
-async fn every_route_refuses_requests_without_a_session() {
+async fn every_page_route_returns_401_without_a_session() {
     let mut w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
     let inside = w.entered(true).await;
@@ -269,7 +269,7 @@ async fn every_route_refuses_requests_without_a_session() {
 }
 
 #[tokio::test]
-async fn read_only_session_cannot_change_anything() {
+async fn every_post_request_of_a_read_only_session_returns_403() {
     let mut w = world().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;
@@ -289,7 +289,7 @@ async fn read_only_session_cannot_change_anything() {
 }
 
 #[tokio::test]
-async fn request_with_a_foreign_origin_key_or_host_is_refused() {
+async fn request_with_a_wrong_origin_form_key_or_host_header_is_refused() {
     let mut w = world().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;

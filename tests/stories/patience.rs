@@ -45,7 +45,7 @@ async fn seconds_until_halt(w: &mut World) -> u64 {
 }
 
 #[tokio::test]
-async fn busy_api_is_retried_for_15_minutes_when_it_sends_a_retry_header() {
+async fn api_that_responds_429_with_a_retry_header_is_retried_for_15_minutes() {
     let (mut w, api) = drafted_by_api(Behaviour::Error(429, "rate_limit_error", Some(2)), "").await;
     let passed = seconds_until_halt(&mut w).await;
     assert!((900..2000).contains(&passed), "{passed} s");
@@ -56,7 +56,7 @@ async fn busy_api_is_retried_for_15_minutes_when_it_sends_a_retry_header() {
 }
 
 #[tokio::test]
-async fn busy_program_is_retried_for_15_minutes() {
+async fn claude_program_that_reports_429_is_retried_for_15_minutes() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/failing-claude.sh");
     let setting = Setting {
         models: Some(("claude:opus", "stub:reviewer")),
@@ -103,7 +103,7 @@ async fn unchanged_prompt_is_not_sent_again_after_a_refusal_or_truncation() {
 
 /// A design of maximum length costs $0.80, which is just below the budget of $0.82.
 #[tokio::test]
-async fn run_does_not_pause_when_its_cap_covers_the_cost_of_the_counted_prompt() {
+async fn run_does_not_pause_when_its_cap_covers_the_cost_from_counted_tokens() {
     let (url, api) = drafting().await;
     let setting = Setting {
         models: Some(("anthropic:opus", "stub:reviewer")),

@@ -123,7 +123,7 @@ async fn run_waits_when_all_models_are_exhausted() {
 }
 
 #[tokio::test]
-async fn ledger_names_each_route_that_was_tried() {
+async fn call_ledger_lists_each_provider_route_that_was_tried() {
     let refuses = || async { (StatusCode::UNAUTHORIZED, "{}") };
     let api = Router::new().route("/v1/messages", post(refuses));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

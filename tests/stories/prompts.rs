@@ -188,7 +188,7 @@ fn large() -> Setting {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn prompts_about_a_large_issue_and_repository_fit_small_models() {
+async fn prompts_about_a_large_issue_and_repository_are_cut_to_fit_small_models() {
     let drafts: Drafts = vec![drafts_missing_file, fixes_path];
     let (mut w, models) = with_models((14_000, 14_000), drafts, large()).await;
     w.comes_to_the_gate().await;
@@ -255,7 +255,7 @@ async fn prompts_include_interfaces_of_named_files() {
 }
 
 #[tokio::test]
-async fn text_cannot_break_out_of_its_prompt_segment() {
+async fn issue_file_and_model_text_cannot_break_out_of_prompt_segments() {
     /// Returns edits that match nothing and contain the prompt's own fence word. The step quotes these edits in its
     /// next prompt.
     fn echoes(prompt: &str) -> String {
@@ -326,7 +326,7 @@ async fn review_is_inconclusive_if_the_document_exceeds_the_reviewers_context() 
 }
 
 #[tokio::test]
-async fn drafter_is_not_called_if_the_fixed_prompt_exceeds_its_context() {
+async fn drafter_is_not_called_if_the_shortest_prompt_exceeds_its_context() {
     let drafts: Drafts = vec![drafts_existing_file];
     let (mut w, models) = with_models((3000, 100_000), drafts, Setting::default()).await;
     w.label("maya", "countersign:lld").await;

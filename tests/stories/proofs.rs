@@ -403,17 +403,17 @@ async fn play(kind: usize, wanted: &[&str]) {
 }
 
 #[tokio::test]
-async fn strict_publishing_needs_a_review_and_an_approval_or_an_override() {
+async fn strict_workflow_publishes_only_after_review_and_human_approval_or_an_override() {
     play(0, &["not at all", "override", "review and person"]).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn policy_publishing_needs_a_review_but_no_person() {
+async fn by_policy_workflow_may_publish_without_human_approval_after_an_approving_review() {
     play(1, &["not at all", "override", "review and person", "review and policy"]).await;
 }
 
 #[tokio::test]
-async fn unreviewed_publishing_needs_a_person_and_no_rejecting_review() {
+async fn unreviewed_workflow_publishes_only_after_human_approval_or_an_override() {
     play(2, &["not at all", "override", "person alone", "review and person"]).await;
 }

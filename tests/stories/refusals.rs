@@ -47,7 +47,7 @@ async fn temporary_graphql_errors_are_retried() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn permanently_refused_label_or_title_does_not_stop_the_run() {
+async fn run_continues_when_github_permanently_refuses_its_label_or_title() {
     let mut w = world_of_files().await;
     w.hub.arm_fault(mutation(
         LABEL_MUTATION,
@@ -128,7 +128,7 @@ async fn rate_limited_comment_is_posted_once() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn temporary_refusals_are_retried() {
+async fn requests_that_github_refuses_temporarily_are_retried() {
     let listed = "Although you appear to have the correct authorization credentials, the `acme` organization has an IP \
                   allow list enabled, and your IP address is not permitted to access this resource.";
     for fault in [

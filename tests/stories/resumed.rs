@@ -78,7 +78,7 @@ fn stopped(why: &str) -> (RunViewStatus, String) {
 }
 
 #[tokio::test]
-async fn delayed_call_is_not_made_after_the_issue_is_closed() {
+async fn delayed_model_call_is_not_made_if_the_issue_was_closed_meanwhile() {
     let mut w = World::waiting_for_model().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.with_webhooks_off(|hub| hub.close_issue(repo, issue, maya).unwrap());
@@ -91,7 +91,7 @@ async fn delayed_call_is_not_made_after_the_issue_is_closed() {
 }
 
 #[tokio::test]
-async fn server_checks_the_issue_after_days_of_downtime() {
+async fn stop_label_set_during_days_of_downtime_stops_the_run_before_a_model_call() {
     let w = World::waiting_for_model().await;
     let (repo, issue, tess, clock) = (w.repo, w.issue, w.user("tess"), w.clock.clone());
     let mut w = w
@@ -108,7 +108,7 @@ async fn server_checks_the_issue_after_days_of_downtime() {
 }
 
 #[tokio::test]
-async fn stop_label_stops_the_run_despite_a_lost_response() {
+async fn stop_label_stops_the_run_when_the_response_to_its_removal_is_lost() {
     let mut w = World::waiting_for_model().await;
     let (repo, issue, tess) = (w.repo, w.issue, w.user("tess"));
     w.with_webhooks_off(|hub| hub.label(repo, issue, tess, "countersign:stop").unwrap());
@@ -120,7 +120,7 @@ async fn stop_label_stops_the_run_despite_a_lost_response() {
 }
 
 #[tokio::test]
-async fn delayed_approval_is_not_published_on_a_closed_pull_request() {
+async fn approval_commit_is_not_pushed_if_the_pull_request_was_closed_meanwhile() {
     let mut w = World::approved_with_fault(graphql_fails()).await;
     let (repo, pull, maya) = (w.repo, w.pull_number(), w.user("maya"));
     w.with_webhooks_off(|hub| hub.close_issue(repo, pull, maya).unwrap());
@@ -228,7 +228,7 @@ async fn halt_comment_lists_commit_and_pull_request_of_the_failed_step() {
 }
 
 #[tokio::test]
-async fn run_finishes_when_lookup_of_its_approved_commit_is_refused() {
+async fn run_finishes_when_github_refuses_one_lookup_of_its_approved_commit() {
     let mut w = World::approved_with_fault(answer_lost("POST", "/graphql")).await;
     assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
     // The lookup of that commit is refused once; a 403 is permanent.

@@ -124,7 +124,7 @@ async fn retry_at_the_code_gate_reviews_the_change_again() {
 }
 
 #[tokio::test]
-async fn override_too_soon_after_the_gate_is_answered_with_a_line_to_paste() {
+async fn override_sent_moments_after_the_gate_opened_is_answered_with_a_line_to_paste() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused");
     let script = script.edits("The goal of", "The aim of").fails("reviewer", "refused");
     let mut w = scripted(&script, "").await;
@@ -203,7 +203,7 @@ async fn review_is_requested_once_more_when_the_response_is_empty() {
 }
 
 #[tokio::test]
-async fn gate_without_a_verdict_offers_a_reviewer_changed_by_reload() {
+async fn gate_without_a_verdict_offers_a_review_by_the_reviewer_set_in_a_reload() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused").only("stub-reviewer");
     let critic = "[[model]]\nid = \"critic\"\nproviders = [\"stub\"]\nfamily = \"critics\"\ncontext = 1000000\n\
                   max_output = 64000\nprice = { input = 0, output = 0 }\n";

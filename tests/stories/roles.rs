@@ -305,7 +305,7 @@ async fn doctor_reports_the_state_of_each_role() {
 }
 
 #[tokio::test]
-async fn status_comment_names_the_worker_pool_and_its_reason() {
+async fn status_comment_names_the_worker_pool_and_the_rule_that_assigned_it() {
     let toml = "[workers.paths]\n\"src/\" = \"high\"\n\"docs/\" = \"low\"\n".to_owned();
     let mut w = World::new(Setting { toml, ..Setting::default() }).await;
     w.label("maya", "priority:background").await;
@@ -349,7 +349,7 @@ async fn implementer_and_code_reviewer_can_use_tools() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn implementer_tools_write_only_to_a_copy_and_within_the_change_rules() {
+async fn implementer_write_tool_changes_only_a_copy_and_only_allowed_files() {
     if !can_run().await {
         return;
     }
@@ -416,7 +416,7 @@ fn texts_below(folder: &std::path::Path) -> String {
 }
 
 #[tokio::test]
-async fn model_thoughts_are_exported_but_shown_to_no_model() {
+async fn model_thoughts_are_exported_but_appear_in_no_prompt_or_comment() {
     const THOUGHT: &str = "Nobody but people is to read this.";
     fn thinks(prompt: &str) -> String {
         format!("<think>\n{THOUGHT}\n</think>\n\n{}", drafts(prompt))

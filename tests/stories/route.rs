@@ -175,7 +175,7 @@ async fn unclear_request_offers_commands_to_choose_from() {
 
 /// Requests that the earlier router did not recognize because of their wording.
 #[tokio::test]
-async fn request_in_any_wording_or_language_finds_its_skill() {
+async fn free_text_request_in_any_language_starts_the_workflow_of_its_routed_skill() {
     let long = format!("{} the totals are wrong", "word ".repeat(12_000));
     for (request, skill, workflow) in [
         ("investigate why /upgrade-to-templates command isn't there", "bug-brief", "issue"),
@@ -201,7 +201,7 @@ async fn request_in_any_wording_or_language_finds_its_skill() {
 }
 
 #[tokio::test]
-async fn program_that_times_out_is_killed_with_its_children() {
+async fn router_program_that_times_out_is_killed_with_its_child_processes() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/sleeping-claude.sh");
     let toml = format!(
         "[providers.claude]\npath = \"{program}\"\nconfig_dir = \"claude\"\n\
@@ -303,7 +303,7 @@ async fn unusable_answer_to_a_question_is_not_posted() {
 }
 
 #[tokio::test]
-async fn question_prompt_has_the_code_and_no_tools() {
+async fn question_prompt_contains_repository_code_and_offers_no_tools() {
     let drafts: Drafts = vec![|_| question().to_string(), |prompt| {
         assert!(
             prompt.contains("Adds up the hours in a plain-text") && !prompt.contains("toolCalls"),
@@ -321,7 +321,7 @@ async fn question_prompt_has_the_code_and_no_tools() {
 }
 
 #[tokio::test]
-async fn service_that_refuses_response_format_is_called_without_it() {
+async fn model_api_that_rejects_response_format_is_called_again_without_it() {
     let drafts: Drafts = vec![|_| NO_FORM.to_owned(), |prompt| {
         assert!(!prompt.contains("could not be used"), "{prompt}");
         router_answer("bug-brief", 0.5).to_string()
@@ -388,7 +388,7 @@ async fn answer_to_an_open_question_is_routed_together_with_its_request() {
 }
 
 #[tokio::test]
-async fn approve_line_of_a_stopped_run_gets_an_answer_about_that_run() {
+async fn approve_line_of_a_stopped_run_is_answered_that_this_run_was_stopped() {
     let mut question = router_answer("bug-brief", 0.99);
     question["intent"] = json!("question");
     let mut w = router_world(&[text(&question.to_string())], Setting::default()).await;
@@ -491,7 +491,7 @@ async fn mention_is_answered_with_the_commands_when_routing_is_manual() {
 }
 
 #[tokio::test]
-async fn command_written_during_routing_wins_over_the_free_text_request() {
+async fn free_text_request_starts_nothing_if_a_label_started_a_run_during_routing() {
     let mut w = router_world(&[text(&router_answer("bug-brief", 1.0).to_string())], Setting::default()).await;
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "@countersign it is broken").unwrap();

@@ -192,7 +192,7 @@ fn fixes_invented_facts(prompt: &str) -> String {
 }
 
 #[tokio::test]
-async fn brief_with_invented_facts_is_sent_back_and_prompts_omit_repository_code() {
+async fn scout_brief_with_invented_facts_is_sent_back_and_prompts_omit_repository_code() {
     let drafts: Drafts = vec![drafts_invented_facts, fixes_invented_facts];
     let code: String = "pub fn a_line_of_this_repository() {}\n".repeat(3);
     let files = vec![("src/own.rs".to_owned(), code.into_bytes())];
@@ -242,7 +242,7 @@ async fn brief_with_invented_facts_is_sent_back_and_prompts_omit_repository_code
 }
 
 #[tokio::test]
-async fn send_code_setting_shows_the_repository_to_scout_models() {
+async fn scout_prompts_include_repository_code_when_send_code_is_set() {
     let drafts: Drafts = vec![|prompt| brief_from_prompt(prompt, "MIT", "")];
     let toml = "[scout]\nsend_code = true\nlimit = 1\n".to_owned();
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting { toml, ..Setting::default() }).await;
@@ -265,7 +265,7 @@ async fn send_code_setting_shows_the_repository_to_scout_models() {
 }
 
 #[tokio::test]
-async fn narrator_plans_searches_and_topic_words_are_used_if_the_plan_is_unusable() {
+async fn narrator_plans_scout_searches_and_topic_words_replace_an_unusable_plan() {
     let plan = r#"Sure: {"queries": ["time sheets repo:ann/week-secret"]}"#;
     let again = r#"{"queries": ["time; sheets", "week"]}"#;
     let answer = |text: &str| json!({ "role": "narrator", "text": text });
@@ -313,7 +313,7 @@ async fn narrator_plans_searches_and_topic_words_are_used_if_the_plan_is_unusabl
 }
 
 #[tokio::test]
-async fn first_search_results_lead_to_at_most_two_more_searches() {
+async fn scout_model_may_plan_at_most_two_follow_up_searches_from_results() {
     let drafts: Drafts = vec![
         |_| r#"{"queries": ["weeks"]}"#.to_owned(),
         |prompt| {
@@ -366,7 +366,7 @@ async fn start_web_page() -> (Arc<Mutex<Vec<String>>>, std::net::SocketAddr) {
 }
 
 #[tokio::test]
-async fn pages_are_fetched_only_from_allowed_hosts() {
+async fn scout_fetches_pages_only_from_allowed_hosts() {
     let (requested, address) = start_web_page().await;
     let setting = |fetch: &str| Setting {
         toml: format!("[scout]\nmin_stars = 100\n[route]\nmode = \"manual\"\n{fetch}"),

@@ -125,7 +125,7 @@ async fn blocking_finding_can_be_dismissed_once_and_only_by_a_maintainer() {
 }
 
 #[tokio::test]
-async fn must_fix_finding_is_sent_back_to_the_drafter_until_resolved() {
+async fn finding_marked_must_fix_is_sent_back_to_the_drafter_until_resolved() {
     let advice = review("APPROVED", &[finding("One", None)], &[]);
     let script = Script::default()
         .drafts(&design())

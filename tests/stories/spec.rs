@@ -195,7 +195,7 @@ async fn spec_that_does_not_quote_the_code_to_change_is_sent_back_before_review(
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_refused_at_the_round_cap_waits_for_a_person() {
+async fn spec_rejected_at_the_round_cap_waits_for_a_human_decision() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let mut w = scripted("[spec]\nmax_rounds = 1\n", |script| {
         let script = script.drafts(&rehearsed("spec")).of("spec").reviews(&refuses).of("spec");
@@ -220,7 +220,7 @@ async fn spec_refused_at_the_round_cap_waits_for_a_person() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn draft_gate_asks_before_each_review() {
+async fn spec_draft_gate_asks_for_approval_before_each_review() {
     let mut w = world_with_design(Setting {
         as_files: true,
         toml: "[spec]\ndraft_gate = true\n".to_owned(),
@@ -247,7 +247,7 @@ async fn draft_gate_asks_before_each_review() {
 }
 
 #[tokio::test]
-async fn spec_refused_after_draft_approval_is_not_shown_as_accepted() {
+async fn spec_rejected_in_review_after_draft_approval_is_not_shown_as_accepted() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let mut w = scripted("[spec]\ndraft_gate = true\nmax_rounds = 1\n", |script| {
         script.drafts(&rehearsed("spec")).of("spec").reviews(&refuses).of("spec")
@@ -266,7 +266,7 @@ async fn spec_refused_after_draft_approval_is_not_shown_as_accepted() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn rebutted_spec_finding_is_reviewed_again_without_a_gate() {
+async fn spec_run_finishes_without_a_gate_when_the_reviewer_accepts_a_rebuttal() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let mut w = scripted("", |script| {
         let script = script.drafts(&rehearsed("spec")).of("spec").reviews(&refuses).of("spec");
@@ -370,7 +370,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn next_workflow_is_not_started_after_a_stopped_design() {
+async fn auto_label_starts_no_spec_run_after_the_design_run_is_stopped() {
     let mut w = world().await;
     w.label("maya", "countersign:auto").await;
     w.stands(RunViewStatus::Asking).await;
@@ -413,7 +413,7 @@ async fn implement_from_design_writes_the_spec_first() {
 }
 
 #[tokio::test]
-async fn implement_from_design_names_the_next_command_when_it_halts() {
+async fn halt_comment_of_implement_from_design_names_the_next_command() {
     let toml = "[implement]\nfrom = \"lld\"\n[spec]\ndraft_gate = true\nexpire_days = 1\n".to_owned();
     let mut w = World::new(Setting { toml: toml.clone(), ..Setting::default() }).await;
     w.comment("sam", "/implement").await;
@@ -435,7 +435,7 @@ async fn implement_from_design_names_the_next_command_when_it_halts() {
 }
 
 #[tokio::test]
-async fn auto_reports_that_an_active_run_prevents_the_next_workflow() {
+async fn auto_command_reports_that_an_active_spec_run_blocks_the_next_workflow() {
     let toml = "[spec]\ndraft_gate = true\n".to_owned();
     let mut w = world_with_design(Setting { toml, ..Setting::default() }).await;
     w.label("maya", LABEL).await;

@@ -112,7 +112,7 @@ async fn deleted_comment_does_not_delay_later_comments() {
 }
 
 #[tokio::test]
-async fn answers_per_person_are_limited_per_minute() {
+async fn commands_answered_per_user_are_limited_to_five_per_minute() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let (stranger, eyes) = (w.user("stranger"), |w: &World, who: &str| {
         w.view().comments.iter().filter(|c| c.author == who && !c.reactions.is_empty()).count()
@@ -132,7 +132,7 @@ async fn answers_per_person_are_limited_per_minute() {
 }
 
 #[tokio::test]
-async fn one_answer_lists_all_mistakes_in_a_comment() {
+async fn one_reply_lists_every_invalid_command_of_a_comment() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let before = w.notifying();
     w.comment("sam", "/aprove\n\n/countersign frobnicate\n\n/aprove\n\n/approve one two three\n\n/revise")
@@ -194,7 +194,7 @@ fn outage(times: u32) -> HubFault {
 }
 
 #[tokio::test]
-async fn delivery_is_kept_and_retried_slowly_during_an_outage_of_hours() {
+async fn delivery_is_retried_at_long_intervals_until_a_github_outage_of_hours_ends() {
     let mut w = world().await;
     let dead = w.inbox().await.dead;
     w.hub.arm_fault(outage(40));
@@ -413,7 +413,7 @@ async fn delivery_is_retried_when_its_outcome_cannot_be_stored() {
 }
 
 #[tokio::test]
-async fn queued_deliveries_are_left_to_the_next_server_when_a_server_stops() {
+async fn stopping_server_finishes_the_current_delivery_and_leaves_the_rest_queued() {
     let w = world().await;
     let before = w.inbox().await;
     let stop = CancellationToken::new();
@@ -450,7 +450,7 @@ async fn status_line(client: &mut TcpStream) -> Option<String> {
 }
 
 #[tokio::test]
-async fn webhook_does_not_wait_for_a_refused_or_slow_body() {
+async fn webhook_responds_without_the_whole_body_if_it_is_unsigned_or_too_slow() {
     let w = world().await;
     let address = w.webhook.socket_addrs(|| None).unwrap()[0];
     for headers in ["", "X-Hub-Signature: sha1=00\r\n", "X-Hub-Signature-256: sha256=00\r\n"] {

@@ -18,7 +18,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn one_comment_holds_the_last_answer_to_each_command() {
+async fn latest_replies_to_help_status_and_cost_share_one_comment() {
     let mut w = World::waiting_at_gate().await;
     let (help, status, cost) = ("### Commands", "### Runs on this issue", "### Cost of this issue");
     let cases = [
@@ -83,7 +83,7 @@ async fn removed_status_label_is_restored_only_once_before_the_next_gate() {
 }
 
 #[tokio::test]
-async fn revised_gate_comment_says_so_and_only_the_next_has_the_approve_line() {
+async fn old_gate_comment_says_sent_back_and_only_the_new_one_has_the_approve_line() {
     let mut w = World::waiting_at_gate().await;
     w.pass(60);
     let revise = "/revise say what happens to an empty file";
@@ -126,7 +126,7 @@ async fn commands_and_reviews_after_the_run_ended_are_answered() {
 }
 
 #[tokio::test]
-async fn gate_shows_a_new_approve_line_when_its_files_changed() {
+async fn gate_shows_a_new_approve_line_when_files_named_in_the_design_changed() {
     let (env, long) = (".env", "docs/long.md");
     let rows = "beside it |\n| `.env` | Modify | The port |\n| `docs/long.md` | Modify | The end |\n";
     let draft = design().replacen("beside it |\n", rows, 1);

@@ -18,7 +18,7 @@ async fn world_without_gate_with(setting: Setting) -> World {
 }
 
 #[tokio::test]
-async fn approved_design_is_published_without_a_gate() {
+async fn design_approved_in_review_is_published_at_once_when_the_gate_is_disabled() {
     let mut w = world_without_gate().await;
     w.label("maya", "countersign:lld").await;
     w.stands(RunViewStatus::Done).await;
@@ -40,7 +40,7 @@ async fn approved_design_is_published_without_a_gate() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn design_refused_by_the_review_waits_for_a_person() {
+async fn design_rejected_in_review_waits_for_a_human_decision() {
     for verdict in ["REVISE", "BLOCKED"] {
         let script =
             Script::default().drafts(&design()).reviews(&review(verdict, &[finding("No", None)], &[]));
@@ -56,7 +56,7 @@ async fn design_refused_by_the_review_waits_for_a_person() {
 }
 
 #[tokio::test]
-async fn design_waits_for_a_person_when_the_verdict_is_malformed() {
+async fn design_with_a_malformed_verdict_waits_for_a_human_decision() {
     let script = Script::default().drafts(&design()).reviews_as_text("APPROVED");
     let mut w = world_without_gate_with(Setting { script: Some(script.toml()), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
@@ -67,7 +67,7 @@ async fn design_waits_for_a_person_when_the_verdict_is_malformed() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn issue_by_a_person_without_write_access_waits_for_a_person() {
+async fn design_needs_human_approval_if_issue_author_or_editor_lacks_write_access() {
     // Author, last editor of the text, last editor of the title; each of them counts.
     for (opens, text, title, named) in [
         ("stranger", None, None, Some("stranger")),
@@ -102,7 +102,7 @@ async fn issue_by_a_person_without_write_access_waits_for_a_person() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn design_waits_for_a_person_when_others_committed_to_its_branch() {
+async fn design_needs_human_approval_if_someone_else_committed_to_its_branch() {
     let mut w = world_without_gate().await;
     let sam = w.user("sam");
     let branch = format!("countersign/issue-{}", w.issue);
@@ -144,7 +144,7 @@ async fn other_design() -> Vec<u8> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn version_by_a_person_is_not_replaced_by_a_draft_after_a_bad_review() {
+async fn design_pushed_by_a_person_is_not_redrafted_after_a_rejecting_review() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved()).reviews(&refuses).toml();
     let toml = "max_rounds = 1\n".to_owned();
@@ -162,7 +162,7 @@ async fn version_by_a_person_is_not_replaced_by_a_draft_after_a_bad_review() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn edit_of_branch_or_issue_after_draft_approval_waits_for_a_person() {
+async fn design_needs_human_approval_if_branch_or_issue_changed_after_draft_approval() {
     let toml = || "draft_gate = true\n".to_owned();
     let script = || Some(Script::default().drafts(&design()).reviews(&approved()).toml());
     for what in ["nothing", "branch", "issue"] {
@@ -200,7 +200,7 @@ async fn edit_of_branch_or_issue_after_draft_approval_waits_for_a_person() {
 }
 
 #[tokio::test]
-async fn unreadable_repository_settings_keep_every_gate() {
+async fn gate_opens_although_disabled_when_repository_settings_are_invalid() {
     let files = vec![(".github/countersign.toml".to_owned(), b"[lld]\nmax_round = 2\n".to_vec())];
     let mut w = world_without_gate_with(Setting { files, ..Setting::default() }).await;
     w.comes_to_the_gate().await;

@@ -69,7 +69,7 @@ pub(crate) fn read(text: &str) -> &'static str {
 }
 
 #[test]
-fn only_well_formed_answers_are_verdicts() {
+fn only_well_formed_reviewer_responses_parse_as_verdicts() {
     let answers = answers();
     let wrong = answers.iter().fold(String::new(), |mut wrong, Answer { name, ends, text }| {
         // The parser alone cannot see that an approval ignores an open finding.
@@ -102,7 +102,7 @@ const ANSWERS_PER_RUN: usize = 16;
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn only_an_approved_verdict_passes_and_the_gate_explains_other_verdicts() {
+async fn only_an_approved_verdict_passes_review_and_the_gate_explains_any_other() {
     let (approve, rest): (Vec<_>, Vec<_>) =
         answers().into_iter().partition(|answer| answer.ends == "APPROVED");
     let (open, mut rest): (Vec<_>, Vec<_>) =

@@ -74,7 +74,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn metrics_report_activity_and_require_the_token() {
+async fn metrics_count_runs_deliveries_and_calls_and_require_the_token() {
     let mut w = world().await;
     let url = w.private().await.join("metrics").unwrap();
     for token in ["", "guessed"] {
@@ -129,7 +129,7 @@ async fn metrics_report_activity_and_require_the_token() {
 }
 
 #[tokio::test]
-async fn waiting_time_before_a_restart_is_not_counted_again() {
+async fn wait_time_metric_does_not_recount_waiting_before_a_restart() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.pass(3600);
@@ -375,7 +375,7 @@ async fn run_is_not_blocked_by_a_failing_trace_collector() {
 }
 
 #[tokio::test]
-async fn missed_spans_are_sent_when_the_trace_collector_recovers() {
+async fn spans_refused_during_a_trace_collector_outage_are_sent_when_it_recovers() {
     let collector = Collector::default();
     *collector.status.lock().unwrap() = Some(StatusCode::SERVICE_UNAVAILABLE);
     let mut w = World::new(traced_setting(&collector.listen().await)).await;

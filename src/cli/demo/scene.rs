@@ -592,7 +592,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_company_that_receives_prompts_is_listed_once() {
+    fn demo_lists_each_company_that_receives_prompts_once() {
         let mut models = ModelSettings::with_real_models(Path::new(""), None, None);
         let companies = |models: &ModelSettings, spec| receivers(models, spec).join("; ");
         for (spec, company) in [

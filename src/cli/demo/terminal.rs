@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn no_color_turns_colours_off() {
+    fn colours_are_disabled_when_no_color_is_set() {
         assert!(colours_wanted(None) && colours_wanted(Some(OsStr::new(""))));
         assert!(!colours_wanted(Some(OsStr::new("1"))));
         let bare = Terminal { width: Some(10), colours: false };

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn branch_filters_of_ci_workflows_are_evaluated() {
+    fn branch_filters_decide_whether_a_ci_workflow_runs_on_bot_branches() {
         assert!(runs("on: push"));
         assert!(runs("on: [push, workflow_dispatch]"));
         assert!(runs("on:\n  push:\n"));

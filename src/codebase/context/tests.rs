@@ -248,7 +248,7 @@ fn excluded_files_named_in_the_issue_are_reported_with_the_reason() {
 }
 
 #[test]
-fn invisible_characters_and_credentials_are_removed() {
+fn invisible_characters_and_credentials_are_removed_from_the_context() {
     let token = format!("ghp_{}", "a1B2".repeat(9));
     let path = format!("src/{token}.rs");
     let text = format!(

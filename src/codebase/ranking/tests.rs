@@ -33,7 +33,7 @@ fn file_that_defines_a_named_symbol_ranks_first() {
 }
 
 #[test]
-fn requested_files_rank_first_with_their_tests() {
+fn requested_files_rank_first_and_are_followed_by_their_tests() {
     let files = ["src/store.rs".to_owned()];
     let offers = rank_files(&shop(), &RankingRequest { text: "", files: &files });
     assert_eq!(paths(&offers), ["src/store.rs", "tests/store.rs"]);
@@ -62,7 +62,7 @@ fn file_in_a_language_without_a_grammar_is_ranked_as_code() {
 }
 
 #[test]
-fn order_is_deterministic_and_ties_sort_by_path() {
+fn file_ranking_is_deterministic_and_ties_sort_by_path() {
     let index =
         Index::from_texts([("b.rs", "fn cart() {}"), ("a.rs", "fn cart() {}"), ("c.rs", "fn cart() {}")]);
     assert_eq!(paths(&ask(&index, "the cart")), ["a.rs", "b.rs", "c.rs"]);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn test_items_are_separated_from_the_code_with_their_comments() {
+    fn inline_test_items_and_their_comments_are_split_from_the_code() {
         let text = "use a::B;\n\n/// Adds.\nfn add() {}\n\nmod inner {\n    fn two() {}\n    #[tokio::test]\n    async fn t() {}\n}\n\n\
                     // Helpers.\n#[cfg(all(test, feature = \"x\"))]\nmacro_rules! same { () => {} }\n#[cfg(not(test))]\nfn real() {}\n\
                     #[cfg(test)]\nmod tests {\n    use super::*;\n\n    #[test]\n    #[ignore]\n    fn adds() { assert!(true) }\n}\n";
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn file_without_tests_is_all_code_and_a_broken_one_is_not_split() {
+    fn file_without_tests_is_classified_as_code_and_unparsable_file_is_not_split() {
         assert_eq!(split("fn a() {}\n\n\nfn b() {}\n"), ["", "fn a() {}\nfn b() {}\n"]);
         assert_eq!(split_inline_tests(Language::Rust, "fn a( {"), None);
         assert_eq!(split_inline_tests(Language::Python, "def test_a(): pass\n"), None);
     }
 
     #[test]
-    fn own_assertion_macros_are_found_and_mentions_are_not() {
+    fn redefined_assertion_macro_is_found_but_a_mere_mention_of_one_is_not() {
         let shadowed = |after: &str, before: &str| shadowed_assertion(Language::Rust, after, before);
         assert_eq!(shadowed("mod a { macro_rules! assert_eq { ($($x:tt)*) => {} } }", ""), Some("assert_eq"));
         assert_eq!(shadowed("use a::{b,\n  c as assert};", ""), Some("assert"));

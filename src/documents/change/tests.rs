@@ -84,7 +84,7 @@ fn check_text(text: &str) -> Vec<DocumentMistake> {
 }
 
 #[test]
-fn files_beyond_scope_lists_only_files_that_a_person_may_allow() {
+fn files_beyond_scope_returns_only_files_that_a_person_is_able_to_allow() {
     let allowed = ChangeScope { files: BTreeMap::new(), ..allowed_scope(ChangeSection::Code) };
     let found = |paths: &[(&str, &str)]| {
         let files = paths.iter().map(|(path, kind)| format!("### `{path}` ({kind})\n\n```text\nx\n```\n\n"));
@@ -133,7 +133,7 @@ fn files_beyond_scope_lists_only_files_that_a_person_may_allow() {
 }
 
 #[test]
-fn test_files_added_after_the_lock_do_not_count_as_replaced_tests() {
+fn test_file_added_after_tests_are_locked_is_not_reported_as_a_replaced_test() {
     let joined = "### `tests/joined.rs` (Add)\n\nProves: REQ-1\n\n```rust\nfn full() {}\n```\n\n";
     let locked = TESTS.to_owned() + "\n" + joined;
     let with = |tests: &str| fix(&sound_change(), ISSUE, tests_section(tests));
@@ -184,7 +184,7 @@ fn without_block(text: &str, path: &str) -> String {
 }
 
 #[test]
-fn workspace_writes_are_checked_and_merged_into_the_response() {
+fn files_written_in_the_workspace_are_validated_and_merged_into_the_response() {
     let mut workspace = Workspace::new(allowed_scope(ChangeSection::Code), base_files(), TESTS);
     assert!(workspace.file_text("tests/read.rs").flatten().is_some_and(|text| text.contains("reads_three")));
     for (path, block, why) in [
@@ -364,7 +364,7 @@ fn change_with_only_tests_is_accepted_and_locked_tests_are_restored() {
 }
 
 #[test]
-fn fix_corrects_unambiguous_format_mistakes_in_a_change() {
+fn fix_function_corrects_unambiguous_format_mistakes_in_a_change() {
     let text = sound_change();
     let worn = text
         .replace("# 42 - Change: Read a file", "Here it is:\n\n# Read a file")
@@ -500,7 +500,7 @@ fn edited_file_keeps_its_line_endings_and_byte_order_mark() {
 }
 
 #[test]
-fn at_most_100_mistakes_are_reported_for_a_change_over_a_limit() {
+fn oversized_change_is_reported_with_at_most_100_mistakes() {
     let many: String = (0..10_000).map(|n| format!("### `f{n}` (Add)\n")).collect();
     let fences = format!("### `f` (Modify)\n{}", "```\n```rust\n".repeat(9_000));
     let edits = format!(
@@ -553,7 +553,7 @@ fn finding_place_can_be_a_test_a_requirement_a_section_or_a_file() {
 }
 
 #[test]
-fn format_rules_match_the_parser() {
+fn change_format_rules_name_the_sections_and_their_example_edit_parses() {
     let (tests, code) = (format_rules(ChangeSection::Tests), format_rules(ChangeSection::Code));
     assert!(tests.contains("`## Tests`") && tests.contains("Proves: REQ-1") && tests.contains("Guards: "));
     assert!(code.contains("`## Code`") && code.contains("is locked") && !code.contains("Proves:"));
@@ -733,7 +733,7 @@ fn stubbed_files(blocks: &[&str]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn file_with_inline_tests_is_changed_by_both_sections() {
+fn tests_and_code_sections_can_both_edit_a_file_with_inline_tests() {
     let base =
         BTreeMap::from([("src/lib.rs".to_owned(), "mod old;\n\n#[cfg(test)]\nmod tests {}\n".to_owned())]);
     let edit = |search: &str, replace: &str| {

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn sample_issues_have_no_gaps() {
+    fn sample_issues_have_no_rubric_gaps() {
         for text in [
             include_str!("../../../fixtures/sample/issues/1.md"),
             include_str!("../../../fixtures/sample/issues/2.md"),

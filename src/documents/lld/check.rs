@@ -365,7 +365,7 @@ pub(super) mod tests {
     const ISSUE: IssueNo = IssueNo(42);
 
     #[test]
-    fn first_rehearsal_draft_passes_every_check() {
+    fn first_draft_of_the_rehearsal_script_passes_every_design_check() {
         let script: toml::Table =
             toml::from_str(include_str!("../../../fixtures/models/rehearsal.toml")).unwrap();
         let text = script["answer"][0]["text"].as_str().unwrap();

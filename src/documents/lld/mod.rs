@@ -442,7 +442,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn shortening_keeps_files_requirements_and_scenarios() {
+    fn shortening_a_design_keeps_files_requirements_and_scenarios() {
         let text = filled_template();
         let short = shorten::shorten(&text, &section_rank, text.len() * 2 / 3);
         assert!(short.cuts.iter().any(|cut| cut.section == "Definition of Done"), "{:?}", short.cuts);

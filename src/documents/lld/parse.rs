@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn title_may_share_a_word_with_a_section() {
+    fn design_title_may_share_a_word_with_a_section_title() {
         let text = "# 1 - Feature: Tear down the request context\n\n## Context & Goal\n\nx\n";
         let lld = parse(text);
         assert_eq!(

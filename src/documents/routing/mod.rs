@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn keyword_match_offers_skills_and_never_starts_a_run() {
+    fn keyword_routing_offers_skills_and_never_starts_a_run() {
         for (text, best, score) in [
             ("There is a BUG in it", "bug-brief", KEYWORD_CONFIDENCE),
             ("refactor the parser", "refactor-brief", KEYWORD_CONFIDENCE),
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_must_start_with_prefix_and_colon() {
+    fn routing_answer_must_start_with_prefix_and_colon() {
         assert_eq!(strip_answer_prefix(" Answer: On Linux.\n2: no"), Some("On Linux.\n2: no"));
         assert_eq!(
             (strip_answer_prefix("answer :"), strip_answer_prefix("the answer: 42")),

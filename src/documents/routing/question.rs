@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answer_with_a_link_to_missing_code_is_refused() {
+    fn answer_about_code_is_refused_if_it_links_to_a_url_missing_from_the_code() {
         let code = ["let base = \"https://a.b/c?d=1&e=2\";".to_owned()];
         let about = |answer: &str, what: &str| {
             let place = json!({ "path": "a", "what": what });

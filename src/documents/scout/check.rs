@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_without_a_source_are_mistakes() {
+    fn unsourced_claims_in_a_brief_are_reported_as_mistakes() {
         for (right, wrong, rule) in [
             ("| 250 |", "| 999 |", "table.row"),
             ("| MIT |", "| Apache-2.0 |", "table.row"),

@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn error_that_never_occurs_is_not_promised() {
+    fn promised_errors_omit_errors_that_the_spec_says_never_occur() {
         for (prose, errors) in [
             ("It raises no `ValueError`, and never a KeyError.", &[][..]),
             (

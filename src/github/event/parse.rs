@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn line_endings_are_normalized_to_newlines() {
+    fn line_endings_in_a_webhook_comment_body_are_normalized_to_newlines() {
         let mut payload = comment_payload();
         payload["comment"]["body"] = "one\r\n\r\ntwo\rthree\u{2028}".into();
         let WebhookEvent::Comment(e) = read("issue_comment", &payload) else { panic!() };
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn labeled_event_has_sender_and_issue_author() {
+    fn parsed_labeled_event_contains_the_sender_and_the_issue_author() {
         let event =
             read("issues", &base(json!({ "action": "labeled", "label": { "name": "countersign:lld" } })));
         let WebhookEvent::Issue(issue) = &event else { panic!("{event:?}") };

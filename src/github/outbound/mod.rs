@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_neutralises_active_markdown() {
+    fn cleaning_outbound_text_neutralises_active_markdown() {
         for (text, inert) in [
             ("ping @mona and @org/team", "ping @·mona and @·org/team"),
             ("Fixes #1, closes owner/repo#12\nGH-7 HIGH-5", "Fixes #·1, closes owner/repo#·12\nGH-·7 HIGH-5"),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_keeps_checkboxes_when_requested() {
+    fn cleaning_outbound_text_keeps_checkboxes_when_requested() {
         for same in ["- [ ] **a** `b_c`\n  d\n- [x] e\n  - [ ] f", "1. [ ] a", "- [ ] /\u{200B}stop"] {
             assert_eq!(clean_with_checkboxes(same, 99).as_str(), same);
         }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn cleaning_keeps_code_and_closes_open_fences() {
+    fn cleaning_outbound_text_keeps_code_and_closes_open_fences() {
         for same in ["`@mona #1 <b>`", "```rust\n@mona\n/approve\n<b> ![x](y)\n```", "``a`b``"] {
             assert_eq!(shown(same), same);
         }
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn single_line_helpers_neutralise_markdown() {
+    fn inline_text_and_code_helpers_neutralise_markdown() {
         let text = "# *a* [b](http://c) <d> `e`\n| f @g #1 www.h.i _j_ !";
         assert_eq!(
             inline_text(text, 200).replace(GUARD, "·"),

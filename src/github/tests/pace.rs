@@ -67,7 +67,7 @@ async fn acknowledgement_is_sent_while_other_writes_wait() {
 }
 
 #[tokio::test]
-async fn thumbs_down_reaction_is_not_sent_when_the_write_limit_is_reached() {
+async fn thumbs_down_reaction_over_the_write_limit_fails_and_is_not_sent() {
     let fake = accepting_server().await;
     let repo =
         fake.github_with_pacing("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());

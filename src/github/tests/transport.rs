@@ -27,7 +27,7 @@ async fn concurrent_first_calls_share_one_token() {
 }
 
 #[tokio::test]
-async fn refused_token_is_replaced_once() {
+async fn rejected_installation_token_is_replaced_once_per_request() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1" if seen.authorization == "Bearer ghs_1" => {
             canned(401, json!({ "message": "Bad credentials" }))
@@ -294,7 +294,7 @@ async fn manifest_code_is_exchanged_and_never_appears_in_errors() {
 }
 
 #[tokio::test]
-async fn error_names_the_invalid_key_or_url() {
+async fn client_error_distinguishes_an_invalid_key_from_an_invalid_url() {
     let fake = FakeGitHub::start(|_, _| None).await;
     let options = |api_url: &str, private_key: SecretString| GitHubOptions {
         api_url: api_url.parse().unwrap(),

@@ -248,7 +248,7 @@ async fn refused_commit_is_a_conflict_only_if_the_branch_moved() {
 }
 
 #[tokio::test]
-async fn label_is_replaced_in_one_request() {
+async fn label_is_added_and_the_old_one_removed_in_one_graphql_request() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/labels/working" => canned(200, json!({ "node_id": "LA_1" })),
         "POST /repos/o/r/labels" => canned(201, json!({ "node_id": "LA_2" })),
@@ -466,7 +466,7 @@ async fn check_run_requires_our_commit_and_is_looked_up_before_a_retry() {
 }
 
 #[tokio::test]
-async fn write_check_reports_objects_that_it_could_not_delete() {
+async fn write_check_lists_created_objects_that_it_could_not_delete() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/labels" => canned(201, json!({"node_id": "L", "name": seen.body["name"]})),
         "POST /repos/o/r/issues" => canned(201, json!({"number": 4, "html_url": "h", "labels": []})),

@@ -202,7 +202,7 @@ mod tests {
     use super::app_slug;
 
     #[test]
-    fn slug_is_derived_from_the_name() {
+    fn app_slug_is_derived_from_the_app_name() {
         assert_eq!(app_slug("Countersign (Ada's)"), "countersign-ada-s");
         assert_eq!(app_slug("…"), "");
     }

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escapes_html_characters() {
+    fn html_special_characters_are_escaped() {
         assert_eq!(EscapedHtml("<a href='x'>&\"").to_string(), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
     }
 }

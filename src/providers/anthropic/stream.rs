@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn message_is_assembled_from_events() {
+    fn message_is_assembled_from_stream_events() {
         let mut message = StreamedMessage::default();
         for event in [
             r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":9,"cache_read_input_tokens":4,"cache_creation_input_tokens":5}}}"#,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_classified_by_status_or_type() {
+    fn anthropic_errors_are_classified_by_status_or_type() {
         let kind = |status, kind: &str, text| failure_kind(status, &json!(kind), text, None);
         let rejected = |code: &str| CallErrorKind::Rejected { code: code.to_owned() };
         for (status, name, text, expected) in [

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_program_is_unavailable_with_install_hint() {
+    async fn call_of_a_missing_claude_program_fails_as_unavailable_with_an_install_hint() {
         let home = tempfile::tempdir().unwrap();
         let settings = ProgramSettings {
             path: Some(home.path().join("claude")),

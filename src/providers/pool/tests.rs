@@ -147,7 +147,7 @@ async fn pool_call_tries_at_most_five_models() {
 }
 
 #[tokio::test]
-async fn model_timeout_leaves_time_for_the_next_model_and_is_recorded() {
+async fn model_timeout_leaves_time_for_the_next_pool_member_and_is_recorded() {
     let fixture = PoolFixture::new().fails("claude:sonnet", &[LATE]);
     let reply = ask(&fixture.pool()).await.unwrap();
     assert_eq!(fixture.asked(), at(&[(0, "claude:sonnet"), (180, "opencode:a/one")]));
@@ -251,7 +251,7 @@ async fn fallback_models_are_used_until_an_exhausted_account_resets() {
 }
 
 #[tokio::test]
-async fn exhausted_account_is_remembered_after_a_restart() {
+async fn pool_skips_an_exhausted_account_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let boot = |clock: &Arc<ModelTestClock>| {
         let store = Store::open(directory.path(), Arc::clone(clock) as SharedClock).unwrap();
@@ -278,7 +278,7 @@ async fn capacity_error_starts_no_cooldown() {
 }
 
 #[tokio::test]
-async fn each_retry_preset_waits_for_its_configured_delays() {
+async fn pool_call_waits_between_retries_as_the_retry_preset_says() {
     let seconds = Duration::from_secs;
     let fixed = Retry { wait: seconds(60), doubled: false, same_model: 1 };
     let aggressive = Retry { wait: seconds(15), doubled: true, same_model: 3 };
@@ -301,7 +301,7 @@ async fn each_retry_preset_waits_for_its_configured_delays() {
 }
 
 #[tokio::test]
-async fn pool_strategy_selects_the_first_model() {
+async fn pool_strategy_decides_which_model_is_tried_first() {
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b", "claude:c"], &[]];
     for (strategy, first) in [
         (Strategy::Priority, "claude:a"),
@@ -329,7 +329,7 @@ async fn refusal_or_truncation_is_not_retried_on_another_model() {
 }
 
 #[tokio::test]
-async fn models_of_an_excluded_family_are_skipped() {
+async fn pool_skips_models_of_an_excluded_family() {
     let fixture = PoolFixture::new();
     let pool = fixture.pool();
     let call = ModelCall { excluded_families: vec![Family("opencode".into())], ..question() };
@@ -359,7 +359,7 @@ async fn repeatedly_failing_model_is_skipped_until_its_cooldown_ends() {
 }
 
 #[tokio::test]
-async fn call_fails_at_once_when_its_prompt_fits_no_pool_member() {
+async fn pool_call_fails_at_once_when_its_prompt_exceeds_every_members_context() {
     let fixture = PoolFixture::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
     let pool = fixture.listed(lists);
@@ -369,7 +369,7 @@ async fn call_fails_at_once_when_its_prompt_fits_no_pool_member() {
 }
 
 #[tokio::test]
-async fn all_attempts_share_the_reserved_budget() {
+async fn all_attempts_of_a_pool_call_share_the_reserved_budget() {
     let (opus, haiku) = ("claude:claude-opus-4-6", "claude:claude-haiku-4-5");
     // 100,000 output tokens at 25 dollars per million, plus the prompt.
     let opuses = 2_501_607;
@@ -396,7 +396,7 @@ async fn all_attempts_share_the_reserved_budget() {
 }
 
 #[tokio::test]
-async fn member_with_too_small_context_is_skipped() {
+async fn pool_member_with_too_small_a_context_window_is_skipped() {
     let fixture = PoolFixture::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["gemini:gemini-2.5-pro"]];
     let pool = fixture.listed(lists);
@@ -407,7 +407,7 @@ async fn member_with_too_small_context_is_skipped() {
 }
 
 #[tokio::test]
-async fn waits_use_at_most_half_of_the_deadline() {
+async fn waits_for_rate_limits_use_at_most_half_of_the_pool_call_deadline() {
     let alone: [&[&str]; 2] = [&["claude:a"], &[]];
     for (seconds, answered) in [(150, true), (151, false)] {
         let fixture = PoolFixture::new().fails("claude:a", &[limited(Some(seconds))]);
@@ -430,7 +430,7 @@ async fn pool_estimate_ignores_members_that_cannot_serve_the_role() {
 }
 
 #[tokio::test]
-async fn queue_time_does_not_count_towards_the_deadline() {
+async fn pool_deadline_does_not_include_time_spent_in_the_queue() {
     let fixture = PoolFixture::new().fails("claude:a", &[BROKEN]);
     fixture.script.lock().unwrap().queued = Duration::from_secs(600);
     let lists: [&[&str]; 2] = [&["claude:a", "claude:b"], &[]];

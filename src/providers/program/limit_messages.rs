@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_limit_words_in_answers_or_earlier_output_lines_are_ignored() {
+    fn rate_limit_text_inside_an_answer_or_on_an_earlier_output_line_is_ignored() {
         let good = ChildOutput { status: Some(0), ..failed("429", "too many requests") };
         assert_eq!(limit_kind(&good, "rate limit"), NEITHER);
         let event = |size| format!("{{\"text\":\"{}429, rate limit\"}}\n", " ".repeat(size));

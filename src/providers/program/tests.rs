@@ -25,7 +25,7 @@ async fn found(program: &ModelProgram) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn program_version_is_probed_once_per_executable_file() {
+async fn version_of_a_model_program_is_probed_once_per_executable_file() {
     let place = tempfile::tempdir().unwrap();
     let parrot = program(place.path(), "echo asked >> \"$0.log\"; echo '1.2.3 (Parrot)'");
     // It can write nowhere else, so its log write fails silently.
@@ -49,7 +49,7 @@ async fn program_version_is_probed_once_per_executable_file() {
 }
 
 #[tokio::test]
-async fn program_without_a_valid_version_is_refused() {
+async fn model_program_without_a_valid_version_is_refused() {
     let place = tempfile::tempdir().unwrap();
     for body in [
         "echo 'native binary not installed' >&2; exit 1",
@@ -69,14 +69,14 @@ async fn program_without_a_valid_version_is_refused() {
 }
 
 #[test]
-fn program_home_is_accessible_to_its_owner_only() {
+fn home_of_a_model_program_is_accessible_to_its_owner_only() {
     let place = tempfile::tempdir().unwrap();
     let home = program(place.path(), "").prepare_home().unwrap();
     assert_eq!(home.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
 }
 
 #[tokio::test]
-async fn model_program_cannot_read_the_servers_files() {
+async fn model_program_cannot_read_files_of_the_server() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name);
     fs::create_dir_all(at("data/repos")).unwrap();
@@ -98,7 +98,7 @@ async fn model_program_cannot_read_the_servers_files() {
 }
 
 #[test]
-fn program_is_refused_with_the_fix_if_it_could_read_the_servers_files() {
+fn error_for_a_model_program_able_to_read_server_files_says_how_to_prevent_it() {
     let place = tempfile::tempdir().unwrap();
     let mut parrot = program(place.path(), "echo 1.2.3");
     assert_eq!(parrot.missing_requirement(), None);
@@ -132,7 +132,7 @@ fn program_is_refused_with_the_fix_if_it_could_read_the_servers_files() {
 }
 
 #[test]
-fn installation_of_a_script_includes_its_packages_and_interpreter() {
+fn files_required_by_a_script_include_its_packages_and_its_interpreter() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().canonicalize().unwrap();
     let package = root.join("lib/node_modules/parrot/bin/parrot");
@@ -150,7 +150,7 @@ fn installation_of_a_script_includes_its_packages_and_interpreter() {
 }
 
 #[test]
-fn newest_node_version_comes_first() {
+fn node_version_directories_are_listed_newest_first() {
     let place = tempfile::tempdir().unwrap();
     for version in ["v9.1.0", "v22.3.0", "v20.11.1"] {
         fs::create_dir_all(place.path().join(version)).unwrap();

@@ -55,7 +55,7 @@ fn wrong(test: &TestResult) -> String {
 }
 
 #[test]
-fn new_test_may_fail_by_an_assertion_or_a_missing_name_of_the_spec() {
+fn new_test_may_fail_by_an_assertion_or_by_a_missing_name_declared_in_the_spec() {
     for (test, kind) in [
         (fails("s::new more", "left: 1"), RedKind::Assertion),
         (throws("s::new more", "ValueError: 5"), RedKind::Runtime),
@@ -82,7 +82,7 @@ fn new_test_may_fail_by_an_assertion_or_a_missing_name_of_the_spec() {
 }
 
 #[test]
-fn new_test_that_passes_or_fails_for_another_reason_is_rejected() {
+fn red_phase_rejects_new_tests_that_pass_or_are_skipped_or_fail_for_other_reasons() {
     for (test, why) in [
         (TestResult::passed("s::new more"), "passes without the code"),
         (TestResult::skipped("s::new more", ""), "is skipped"),
@@ -263,7 +263,7 @@ fn test_of(case: &str) -> TestResult {
 }
 
 #[test]
-fn error_in_either_of_two_test_runs_is_reported() {
+fn error_in_either_of_the_two_red_test_runs_is_reported() {
     let run = || found([fails("s::new new", "left: 1")]);
     let mut second = run();
     second.add_trouble("the process died");
@@ -282,7 +282,7 @@ fn tests_of_a_deleted_file_are_listed_as_removed() {
 }
 
 #[test]
-fn test_removed_by_the_spec_may_be_gone_and_no_other() {
+fn only_tests_that_the_spec_removes_may_be_absent_from_later_test_runs() {
     let base = found([TestResult::passed("s tests::old"), TestResult::passed("s tests::kept")]);
     let with = |tests: &[&str]| {
         found(tests.iter().map(|id| TestResult::passed(*id)).chain([fails("s tests::new", "left: 1")]))
@@ -310,7 +310,7 @@ fn test_removed_by_the_spec_may_be_gone_and_no_other() {
 }
 
 #[test]
-fn mutation_is_caught_by_a_test_caught_by_the_compiler_or_survives() {
+fn mutation_outcome_is_caught_by_tests_caught_by_compiler_survived_or_unclear() {
     let green = GreenProof { broken: vec!["s broken".to_owned()], ..GreenProof::default() };
     let broken = fails("s broken", "x");
     let unbuilt = unbuilt("s::new", &[("src/lib.rs", &["read"])]);
@@ -331,7 +331,7 @@ fn mutation_is_caught_by_a_test_caught_by_the_compiler_or_survives() {
 }
 
 #[test]
-fn test_file_is_reported_if_the_runner_never_runs_it() {
+fn new_test_file_that_the_runner_would_never_run_is_reported() {
     let theirs = found([TestResult::passed("checks/check_a.py::test_a")]);
     for (runner, file, added, before, seen) in [
         ("cargo", "tests/new.rs", true, &found([]), true),
@@ -353,7 +353,7 @@ fn test_file_is_reported_if_the_runner_never_runs_it() {
 }
 
 #[test]
-fn failures_are_grouped_by_message_and_limited() {
+fn test_failures_are_grouped_by_message_and_limited_in_number() {
     let tests =
         |from: usize, to: usize, text: String| (from..to).map(move |n| fails(&format!("s t{n}"), &text));
     let many =
@@ -407,7 +407,7 @@ fn test_id_of_each_runner_is_matched_to_its_file() {
 }
 
 #[test]
-fn adversarial_test_counts_only_if_both_runs_agree() {
+fn adversarial_test_result_counts_only_if_both_test_runs_agree() {
     let id = "sums::full nothing_more";
     let row = |name: &str| ExpectedTest { file: "tests/full.rs".into(), name: name.into(), kind: None };
     let failed = |failure| TestResult::failed(id, failure, "left: 0\nright: 255");
@@ -470,7 +470,7 @@ fn adversarial_test_counts_only_if_both_runs_agree() {
 }
 
 #[test]
-fn tests_that_cannot_build_without_the_code_must_fail_against_stubs() {
+fn new_tests_that_need_the_code_to_compile_must_fail_against_its_stubs() {
     let row = |name: &str| ExpectedTest {
         file: "tests/new.rs".into(),
         name: name.into(),

@@ -121,7 +121,7 @@ async fn listing_all_runs_leaves_no_database_open_and_uses_an_index() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spend_is_grouped_by_day_and_counts_the_reservation_of_lost_calls() {
+async fn spend_is_grouped_by_day_and_includes_the_reservations_of_lost_calls() {
     let root = tempfile::tempdir().unwrap();
     let store = filled_store(root.path(), 2, 1).await;
     let at = |text: &str| Timestamp::parse(text).unwrap();

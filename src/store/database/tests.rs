@@ -87,7 +87,7 @@ async fn concurrent_writes_share_a_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn database_closes_when_dropped_after_its_last_result_is_returned() {
+async fn database_file_is_closed_when_its_handle_is_dropped_after_the_last_result() {
     let root = tempfile::tempdir().unwrap();
     for n in 0..100 {
         let db =
@@ -106,7 +106,7 @@ async fn poll_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broken_savepoint_fails_its_whole_batch() {
+async fn write_that_breaks_its_savepoint_fails_all_earlier_writes_of_its_commit() {
     let bench = CommitQueueBench::new();
     let breaks_out = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
         tx.execute_batch("INSERT INTO t VALUES ('broken')")?;
@@ -167,7 +167,7 @@ async fn panic_in_a_write_affects_only_its_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rolled_back_write_reports_no_commit() {
+async fn rolled_back_write_is_not_counted_as_a_commit() {
     let bench = CommitQueueBench::new();
     let failed = bench.db.write(|_| -> Result<(), TransactionError> { Err(TransactionError::Fenced) }).await;
     assert!(matches!(failed, Err(StoreError::Fenced)));
@@ -210,7 +210,7 @@ async fn full_disk_is_reported_and_writes_resume_when_space_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn read_only_database_is_reported() {
+async fn write_to_a_read_only_database_fails_with_an_error_naming_its_file() {
     let bench = CommitQueueBench::new();
     let query_only = |on: bool| bench.db.read(move |tx| pragma(tx, "query_only", on));
     query_only(true).await.unwrap();

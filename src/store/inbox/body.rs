@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn body_above_the_webhook_limit_is_refused() {
+    fn packed_body_that_unpacks_beyond_the_webhook_limit_is_refused() {
         let bomb = PackedBody::pack(vec![0; limits::WEBHOOK_BODY_BYTES + 1]);
         assert!(bomb.unpack().is_err());
     }

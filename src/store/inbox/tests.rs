@@ -167,7 +167,7 @@ async fn deliveries_run_in_parallel_across_issues_and_in_order_within_an_issue()
 }
 
 #[tokio::test]
-async fn postponed_delivery_blocks_its_issue_for_a_limited_time() {
+async fn postponed_delivery_delays_later_ones_of_its_issue_only_up_to_a_limit() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2))] {
         b.accept(id, on).await;
@@ -187,7 +187,7 @@ async fn postponed_delivery_blocks_its_issue_for_a_limited_time() {
 }
 
 #[tokio::test]
-async fn released_delivery_is_claimed_again_unchanged() {
+async fn released_delivery_is_claimed_again_without_counting_the_first_attempt() {
     let b = InboxBench::new();
     b.accept("a1", issue(1, 1)).await;
     b.accept("a2", issue(1, 1)).await;
@@ -202,7 +202,7 @@ async fn released_delivery_is_claimed_again_unchanged() {
 }
 
 #[tokio::test]
-async fn fence_delivery_waits_for_earlier_and_blocks_later_deliveries() {
+async fn repository_fence_waits_for_earlier_deliveries_and_blocks_later_ones() {
     let b = InboxBench::new();
     for (id, on) in [
         ("a1", issue(1, 1)),
@@ -270,7 +270,7 @@ async fn delivery_flood_of_one_repository_does_not_delay_other_repositories() {
 }
 
 #[tokio::test]
-async fn postponed_deliveries_do_not_slow_claims() {
+async fn postponed_deliveries_do_not_slow_down_claiming_deliveries() {
     let b = InboxBench::new();
     b.accept("ready", issue(5, 1)).await;
     let alone = b.sqlite_steps();
@@ -316,7 +316,7 @@ async fn postponed_deliveries_do_not_slow_claims() {
 }
 
 #[tokio::test]
-async fn claim_takes_only_the_oldest_delivery() {
+async fn claim_of_one_delivery_takes_the_oldest() {
     let b = InboxBench::new();
     for (id, on) in
         [("1", issue(9, 1)), ("2", repo(1)), ("3", DeliverySubject::default()), ("4", issue(9, 1))]
@@ -330,7 +330,7 @@ async fn claim_takes_only_the_oldest_delivery() {
 }
 
 #[tokio::test]
-async fn delivery_that_crashes_the_server_is_retried_alone_and_then_given_up() {
+async fn delivery_that_crashes_the_server_is_retried_alone_and_then_marked_dead() {
     let mut b = InboxBench::new();
     b.accept("poison", issue(1, 1)).await;
     b.accept("beside", issue(1, 2)).await;
@@ -371,7 +371,7 @@ async fn clock_jump_does_not_delay_deliveries() {
 }
 
 #[tokio::test]
-async fn event_sent_in_two_deliveries_is_claimed_by_only_one_of_them() {
+async fn event_received_in_two_deliveries_is_processed_for_only_one_of_them() {
     let b = InboxBench::new();
     for id in ["app-hook", "other-hook"] {
         b.accept(id, issue(1, 1)).await;
@@ -425,7 +425,7 @@ async fn delivery_bodies_expire_before_their_ids() {
 }
 
 #[tokio::test]
-async fn first_version_inbox_is_migrated() {
+async fn inbox_database_of_schema_version_1_is_migrated() {
     let root = tempfile::tempdir().unwrap();
     write_first_version(&root.path().join("main.db"));
     let b = InboxBench::at(root);
@@ -460,7 +460,7 @@ async fn first_version_inbox_is_migrated() {
 }
 
 #[tokio::test]
-async fn second_version_inbox_is_migrated() {
+async fn inbox_database_of_schema_version_2_is_migrated() {
     let root = tempfile::tempdir().unwrap();
     let connection = Connection::open(root.path().join("main.db")).unwrap();
     for migration in [include_str!("../migrations/main-1.sql"), include_str!("../migrations/main-2.sql")] {

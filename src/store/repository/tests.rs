@@ -37,7 +37,7 @@ fn file(root: &Path, repo: RepoId) -> std::path::PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn first_version_database_is_migrated_and_read() {
+async fn repository_database_of_schema_version_1_is_migrated_and_read() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 9)).await.unwrap(); // for its hint
@@ -148,7 +148,7 @@ fn stored_call_without_a_truncation_field_deserializes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn newer_database_blocks_only_its_own_repository() {
+async fn database_with_a_newer_schema_blocks_only_its_own_repository() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -165,7 +165,7 @@ async fn newer_database_blocks_only_its_own_repository() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_database_is_an_error_and_is_not_recreated() {
+async fn missing_repository_database_is_an_error_and_is_not_recreated() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -205,7 +205,7 @@ async fn torn_write_ahead_log_loses_only_its_last_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damage_found_after_opening_blocks_only_its_own_repository() {
+async fn database_damage_found_after_opening_blocks_only_its_own_repository() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     for issue in 1..=200 {
@@ -228,7 +228,7 @@ async fn damage_found_after_opening_blocks_only_its_own_repository() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_continue_with_more_repositories_than_may_be_open_at_once() {
+async fn runs_continue_with_more_repositories_than_databases_may_be_open_at_once() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let repos = limits::OPEN_REPOSITORIES as u64 + 5;
@@ -253,7 +253,7 @@ async fn runs_continue_with_more_repositories_than_may_be_open_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pause_and_suspension_survive_a_restart() {
+async fn server_pause_and_installation_suspension_survive_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
@@ -277,7 +277,7 @@ async fn pause_and_suspension_survive_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn retry_resumes_a_failed_run_at_the_failed_step() {
+async fn retry_resumes_a_failed_run_at_the_step_that_failed() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let StartDecision::New(run) = store.start_run(new_run(REPO, 1)).await.unwrap() else { panic!() };
@@ -312,7 +312,7 @@ fn set_main_epoch_back(root: &Path, to: Option<&[u8]>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_continue_if_main_db_is_older_or_recreated() {
+async fn runs_resume_when_main_db_was_replaced_by_an_older_copy_or_recreated() {
     let root = tempfile::tempdir().unwrap();
     drop(open(root.path()));
     let old = fs::read(root.path().join("main.db")).unwrap();
@@ -478,7 +478,7 @@ async fn reserved_call_cost_is_read_from_the_call_ledger_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spend_of_an_unreadable_ledger_still_counts_and_blocks_new_calls() {
+async fn spend_in_an_unreadable_ledger_counts_against_caps_and_blocks_new_calls() {
     let root = tempfile::tempdir().unwrap();
     crash_during_call(root.path()).await;
     fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();

@@ -606,7 +606,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unfetched_dependencies_are_noted_for_drafter_and_people() {
+    fn drafter_rules_and_halt_message_say_that_new_dependencies_are_not_fetched() {
         let of = |path: &str| {
             let spec = format!(
                 "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Modify | A crate |\n"

@@ -341,7 +341,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
                 let came = prove_red(s, v, &text).await;
                 exceptions::settle_proof(s, came)?
             }
-            ImplementStep::ReviewTests => review_tests(s, v).await?,
+            ImplementStep::ReviewTests => Box::pin(review_tests(s, v)).await?,
             ImplementStep::Lint => {
                 project_checks::run_checks(
                     s,
@@ -580,7 +580,7 @@ async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<St
         other => return Ok(other),
     }
     lock_tests(s)?;
-    Box::pin(exceptions::restore_code(s, v.cx)).await?;
+    exceptions::restore_code(s, v.cx).await?;
     Ok(StepResult::Pass)
 }
 

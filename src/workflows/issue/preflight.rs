@@ -84,7 +84,7 @@ mod tests {
     use crate::documents::issue::RubricPart;
 
     #[test]
-    fn at_most_five_questions_are_asked_and_those_of_the_model_come_first() {
+    fn questions_are_limited_to_five_and_model_questions_come_first() {
         let gap =
             |part| RubricGap { part, said: "x".into(), question: Some(("A gap?".into(), "No.".into())) };
         let open = OpenQuestion {

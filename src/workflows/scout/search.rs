@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_further_topic_search_uses_fewer_plain_words() {
+    fn each_later_scout_search_query_uses_fewer_words_of_the_topic() {
         let all = topic_queries("Report time by week, as well as by project (user:eve stars:>0 OR \"x\")");
         let joined: Vec<_> = all.iter().map(|words| words.join(" ")).collect();
         assert_eq!(joined, ["report time week project stars", "report project stars", "report project"]);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn file_name_is_derived_from_a_scout_topic_of_one_line_without_links() {
+    fn scout_topic_has_no_links_and_its_slug_is_used_as_file_name() {
         assert_eq!(topic("  weekly reports ", "T"), "weekly reports");
         assert_eq!((topic(" ", "T").as_str(), topic("https://a.b", "T").as_str()), ("T", "T"));
         assert_eq!(topic("weeks, see https://a.b", "T"), "weeks, see");

@@ -234,7 +234,7 @@ async fn delivery_waits_for_a_node_that_serves_its_installation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cache_of_a_node_stores_index_values() {
+async fn value_put_into_the_index_cache_of_a_node_is_read_back() {
     let Some(nodes) = Nodes::new(1) else { return };
     let key = CacheKey::from_parts([b"blob".as_slice()]);
     nodes.stores[0].cache(REPO).await.unwrap().put([(key, PackedValue::pack(&key, b"answer"))]).unwrap();
@@ -296,7 +296,7 @@ async fn claim_on_a_run_is_kept_in_a_short_wait_and_dropped_in_a_long_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_that_lost_a_run_starts_no_call() {
+async fn node_that_lost_a_run_cannot_record_a_model_call() {
     let Some(nodes) = Nodes::new(2) else { return };
     let [first, second] = [&nodes.stores[0], &nodes.stores[1]];
     first.start_run(new_run(1)).await.unwrap();
@@ -409,7 +409,7 @@ async fn idle_connection_is_checked_before_reuse() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cut_connections_cause_no_partial_or_double_writes() {
+async fn runs_are_stored_exactly_once_when_postgres_connections_are_cut() {
     const RUNS: u64 = 60;
     let Some(nodes) = Nodes::new(1) else { return };
     let store = &nodes.stores[0];

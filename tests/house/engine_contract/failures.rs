@@ -27,7 +27,7 @@ use super::{
 use crate::postgres::{GUARDED, sql};
 
 #[test]
-fn unusable_database_is_refused_with_the_fix() {
+fn unusable_postgres_database_is_refused_with_an_error_that_names_the_fix() {
     let Some(nodes) = Nodes::new(1) else { return };
     let home = tempfile::tempdir().unwrap();
     let join = |address: &str| {
@@ -238,7 +238,7 @@ fn pass(mut client: TcpStream, mut server: TcpStream, cut: &AtomicUsize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commit_interrupted_by_the_network_is_verified_and_not_repeated() {
+async fn postgres_commit_without_a_response_is_looked_up_and_not_repeated() {
     let Some(mut nodes) = Nodes::new(0) else { return };
     let proxy = CuttingProxy::to(&nodes.address);
     nodes.join(&proxy.address, ManualClock::new());

@@ -248,7 +248,7 @@ async fn postgres_and_sqlite_archives_have_the_same_format() {
 }
 
 #[tokio::test]
-async fn damaged_document_is_kept_and_the_rest_is_archived() {
+async fn archive_command_reports_a_damaged_document_and_archives_the_others() {
     let (w, old, _) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));

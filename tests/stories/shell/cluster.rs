@@ -94,7 +94,7 @@ fn another_server_finishes_the_runs_of_a_killed_server() {
 }
 
 #[test]
-fn delivery_to_a_node_with_other_settings_is_not_lost() {
+fn delivery_to_a_node_that_serves_no_installation_is_processed_by_another_node() {
     let Some(mut site) = on_postgres() else { return };
     let served = second_config(&site);
     let settings = fs::read_to_string(site.config()).unwrap();

@@ -23,7 +23,7 @@ fn commit(at: &Path, files: &[(&str, &str)]) {
 const PURSE: &str = "/// Holds coins.\npub struct Purse { pub coins: u32 }\n\nimpl Purse {\n    pub fn pay(&mut self, price: u32) {\n        self.coins -= price;\n    }\n}\n";
 
 #[test]
-fn context_goes_to_stdout_and_its_report_to_stderr() {
+fn context_command_prints_the_context_to_stdout_and_its_report_to_stderr() {
     let root = repository();
     let weather = format!("pub fn rain() {{\n{}}}\n", "    let _ = 1;\n".repeat(5000));
     let secret = format!("const KEY: &str = \"ghp_{}\";\n// The purse.\n", "a1B2".repeat(9));
@@ -61,7 +61,7 @@ fn context_goes_to_stdout_and_its_report_to_stderr() {
 }
 
 #[test]
-fn missing_input_is_reported_with_the_fix() {
+fn context_command_reports_a_missing_repository_revision_issue_or_file() {
     let (empty, fileless, full) = (repository(), repository(), repository());
     commit(fileless.path(), &[]);
     commit(full.path(), &[("src/purse.rs", PURSE)]);
@@ -91,7 +91,7 @@ fn missing_input_is_reported_with_the_fix() {
 }
 
 #[test]
-fn context_lists_files_missing_in_a_partial_clone_and_fails_on_a_full_disk() {
+fn context_command_lists_files_missing_in_a_partial_clone_and_fails_on_full_disk() {
     let full = repository();
     commit(full.path(), &[("src/purse.rs", PURSE)]);
     git(full.path(), &["config", "uploadpack.allowFilter", "true"]);
@@ -114,7 +114,7 @@ fn context_lists_files_missing_in_a_partial_clone_and_fails_on_a_full_disk() {
 }
 
 #[test]
-fn context_that_shows_no_file_suggests_the_files_option() {
+fn context_command_suggests_the_files_option_when_it_shows_no_file() {
     let root = repository();
     commit(root.path(), &[("src/purse.rs", PURSE)]);
     for budget in ["0", "5000"] {

@@ -115,7 +115,7 @@ fn demo_through_spec_writes_a_spec_after_the_design() {
 
 #[test]
 #[ignore = "takes long"]
-fn full_demo_runs_tests_and_code() {
+fn demo_with_a_sandbox_runs_through_design_spec_tests_and_code() {
     let output = run_countersign(&["demo", "--yes"]);
     let printed = text(&output.stdout);
     if printed.contains("The demo ends with the design, because tests cannot run here") {
@@ -168,7 +168,7 @@ fn gates_demo_dismisses_a_finding_and_refuses_a_stale_approval() {
 }
 
 #[test]
-fn demo_with_the_yes_option_runs_to_the_end_without_a_branch() {
+fn demo_yes_option_approves_the_design_and_creates_no_branch() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
     let arguments = ["demo", "--yes", "--through", "lld", "--data", data.to_str().unwrap()];
@@ -289,7 +289,7 @@ fn demo_leaves_the_users_repository_unchanged() {
 
 #[test]
 #[ignore = "takes long"]
-fn demo_refuses_an_unusable_repository_and_accepts_a_shallow_clone() {
+fn demo_refuses_a_repository_without_commits_and_accepts_a_shallow_clone() {
     let home = tempdir().unwrap();
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let (empty, none, whole) = (path("empty"), path("none"), path("whole"));
@@ -321,7 +321,7 @@ fn demo_refuses_an_unusable_repository_and_accepts_a_shallow_clone() {
 }
 
 #[test]
-fn demo_with_real_models_names_companies_and_missing_credentials() {
+fn demo_with_real_models_prints_vendors_and_missing_credentials() {
     let home = tempdir().unwrap();
     let output = countersign(&["demo", "--models", "real"])
         .current_dir(home.path())
@@ -340,7 +340,7 @@ fn demo_with_real_models_names_companies_and_missing_credentials() {
 }
 
 #[test]
-fn restarted_demo_keeps_its_port_or_says_it_cannot() {
+fn restarted_demo_reuses_its_port_or_reports_that_the_port_is_taken() {
     let home = tempdir().unwrap();
     let data = home.path().join("data");
     let arguments = ["demo", "--through", "lld", "--data", data.to_str().unwrap()];

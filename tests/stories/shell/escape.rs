@@ -87,12 +87,12 @@ fn assert_contained(user: Option<u32>) {
 }
 
 #[test]
-fn hijacked_model_program_is_contained() {
+fn hijacked_model_program_cannot_escape_its_sandbox() {
     assert_contained(None);
 }
 
 #[test]
-fn hijacked_model_program_is_contained_when_the_server_is_not_root() {
+fn hijacked_model_program_cannot_escape_its_sandbox_when_the_server_is_not_root() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("skipped: only root can start a server for somebody else");
     }

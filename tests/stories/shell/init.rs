@@ -76,7 +76,7 @@ fn two_answers_to_init_questions_suffice_to_reach_the_first_gate() {
 }
 
 #[test]
-fn init_adds_keys_and_keeps_existing_lines() {
+fn init_adds_keys_to_the_env_file_and_keeps_its_existing_lines() {
     let site = Site::new();
     // Real models whose services are unreachable.
     site.edit("stub:drafter", "anthropic:opus");
@@ -112,7 +112,7 @@ fn init_adds_keys_and_keeps_existing_lines() {
 }
 
 #[test]
-fn init_checks_command_line_values() {
+fn init_rejects_an_unreachable_github_address_and_writes_no_settings_file() {
     let home = tempdir().unwrap();
     let config = home.path().join("countersign.toml");
     let unreachable = format!("http://{}", free_address());

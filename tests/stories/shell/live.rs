@@ -3,7 +3,7 @@
 use super::server::Site;
 
 #[test]
-fn live_doctor_checks_each_assumption_about_github() {
+fn doctor_live_option_checks_each_assumption_about_the_github_api() {
     let mut site = Site::new();
     // This setting opens a pull request to check.
     site.edit("[models]", "[lld]\npublish = \"pull-request\"\n\n[models]");
@@ -50,7 +50,7 @@ fn live_doctor_checks_each_assumption_about_github() {
 }
 
 #[test]
-fn doctor_scratch_creates_and_deletes_one_github_object_of_each_kind() {
+fn doctor_scratch_option_creates_and_cleans_up_one_github_object_of_each_kind() {
     let mut site = Site::new();
     let serving = site.serve();
     for (name, code, words) in

@@ -57,7 +57,7 @@ impl Server {
 }
 
 #[test]
-fn login_uses_the_servers_own_directory() {
+fn login_command_stores_the_claude_login_in_the_servers_own_directory() {
     let server = Server::new(PROGRAM);
     let (_, printed) = server.run("doctor");
     assert!(
@@ -98,7 +98,7 @@ fn login_uses_the_servers_own_directory() {
 }
 
 #[test]
-fn declined_login_is_reported() {
+fn login_command_fails_when_the_claude_login_is_declined() {
     let server = Server::new(PROGRAM);
     fs::create_dir_all(server.claude_file("")).unwrap();
     fs::write(server.claude_file("declined"), "").unwrap();
@@ -108,7 +108,7 @@ fn declined_login_is_reported() {
 }
 
 #[test]
-fn broken_claude_program_is_reported_with_its_output() {
+fn login_command_reports_the_output_of_a_broken_claude_program() {
     let server = Server::new("#!/bin/sh\necho 'native binary not installed' >&2\nexit 1\n");
     let (code, printed) = server.run("login");
     assert_eq!(code, Some(1));

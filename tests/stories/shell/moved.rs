@@ -104,7 +104,7 @@ fn run_at_a_gate_continues_after_the_move_to_postgres() {
 
 #[test]
 #[ignore = "takes long"]
-fn demo_continues_when_one_node_is_killed() {
+fn demo_with_three_nodes_finishes_after_one_node_is_killed() {
     let Some(address) = postgres::database() else { return };
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("postgres.url");

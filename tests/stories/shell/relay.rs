@@ -101,7 +101,7 @@ fn endless() -> Vec<u8> {
 }
 
 #[test]
-fn relayed_deliveries_need_their_signature() {
+fn relayed_delivery_without_a_valid_signature_is_refused() {
     let relay = Relay::new();
     let mut site = Site::bare();
     site.set_up(&relay.channel);

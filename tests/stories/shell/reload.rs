@@ -80,7 +80,7 @@ fn unlisted_model_causes_a_warning_at_start_and_reload() {
 }
 
 #[test]
-fn reload_with_broken_secrets_keeps_the_current_ones_and_fails() {
+fn reload_fails_and_keeps_the_current_secrets_when_the_new_ones_are_invalid() {
     let mut site = Site::new();
     let serving = site.serve();
     let (env, key) = (site.directory().join(".env"), site.key());

@@ -157,7 +157,7 @@ fn go_test_outcomes_are_reported_from_the_sandbox() {
 /// Maven runs offline, with Debian's own Maven repository, and writes its report as JUnit XML.
 #[test]
 #[ignore = "takes long"]
-fn java_test_outcomes_are_read_from_the_command_of_the_repository() {
+fn java_test_outcomes_are_parsed_from_the_junit_report_of_the_test_command() {
     let missing = !Path::new("/usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin").is_dir();
     if missing {
         assert!(std::env::var_os("COUNTERSIGN_TEST_JAVA").is_none(), "must be tried here");
@@ -189,7 +189,7 @@ fn java_test_outcomes_are_read_from_the_command_of_the_repository() {
 }
 
 #[test]
-fn repository_command_runs_and_a_committed_report_is_ignored() {
+fn repository_test_command_runs_and_a_committed_report_file_is_ignored() {
     let root = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| {
         let path = root.path().join(path);
@@ -450,7 +450,7 @@ fn named<'l>(lines: &'l str, before: &str, after: &str) -> Vec<&'l str> {
 /// runner outside.
 #[test]
 #[ignore = "takes long"]
-fn suites_of_released_packages_have_the_same_outcomes_in_the_sandbox() {
+fn tests_of_released_packages_have_equal_outcomes_inside_and_outside_the_sandbox() {
     let tap = "--test-reporter=tap";
     let suites: [(&str, &str, &[&str], usize); 4] = [
         ("strsim-0.11.1", "cargo", &["test", "--offline"], 90),

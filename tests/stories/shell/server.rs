@@ -366,7 +366,7 @@ fn doctor_reports_the_fix_for_broken_settings_and_serve_refuses_them() {
 }
 
 #[test]
-fn remote_hosts_are_reached_through_the_proxy() {
+fn server_requests_to_remote_hosts_use_the_configured_proxy() {
     let mut site = Site::new();
     // A proxy that answers nothing and records the requested hosts.
     let proxy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -410,7 +410,7 @@ fn remote_hosts_are_reached_through_the_proxy() {
 
 #[test]
 #[ignore = "takes long"]
-fn silent_connections_block_no_delivery() {
+fn connections_with_unfinished_requests_do_not_block_a_delivery() {
     let mut site = Site::new();
     let mut few_files = Command::new("sh");
     few_files.args(["-c", "ulimit -n 256; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_countersign")]);

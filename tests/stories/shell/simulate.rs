@@ -65,7 +65,7 @@ fn comment(text: &str) -> SimulatedAction {
 }
 
 #[tokio::test]
-async fn simulated_start_is_reported_and_starts_nothing() {
+async fn simulate_command_reports_the_run_that_a_label_would_start_without_starting_it() {
     let models = Some(("anthropic:claude-opus-4-6", "gemini:gemini-2.5-pro"));
     let env = "ANTHROPIC_API_KEY=key\nGEMINI_API_KEY=key\n".to_owned();
     // The models' services are unreachable, so a model call would fail.
@@ -103,7 +103,7 @@ async fn simulated_start_is_reported_and_starts_nothing() {
 }
 
 #[tokio::test]
-async fn simulated_answer_is_reported_and_not_recorded() {
+async fn simulate_command_reports_the_effect_of_a_comment_without_recording_it() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;
@@ -125,7 +125,7 @@ async fn simulated_answer_is_reported_and_not_recorded() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn simulation_works_on_postgres() {
+async fn simulate_command_changes_no_row_of_a_postgres_database() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
@@ -148,7 +148,7 @@ async fn simulation_works_on_postgres() {
 
 /// GitHub never responds, and a person interrupts the command. The command must still delete its copy of the data.
 #[tokio::test]
-async fn interrupted_simulation_deletes_its_copy() {
+async fn interrupted_simulate_command_deletes_its_copy_of_the_data() {
     let w = world().await;
     let (deaf, temp_dir) =
         (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
@@ -168,7 +168,7 @@ async fn interrupted_simulation_deletes_its_copy() {
 }
 
 #[test]
-fn simulated_event_must_be_a_label_or_a_comment() {
+fn simulate_command_accepts_only_label_and_comment_events() {
     let output = run_countersign(&["simulate", "--repo", "a/b", "--issue", "1", "--event", "push"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("write label:NAME or comment:TEXT"), "{}", text(&output.stderr));

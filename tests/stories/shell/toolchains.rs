@@ -84,7 +84,7 @@ fn root_only_toolchain_is_reported_with_the_fix() {
 /// Runs a rehearsal on localhub, from `setup` to approved code.
 #[test]
 #[ignore = "takes long"]
-fn rehearsal_reaches_approved_code() {
+fn rehearsal_started_by_the_auto_label_reaches_approved_code() {
     let mut site = Site::new();
     let (_, printed) = site.doctor();
     if !printed.contains("ok    cargo") {

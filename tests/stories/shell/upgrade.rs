@@ -83,7 +83,7 @@ fn version(file: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn older_data_is_copied_and_then_upgraded() {
+async fn data_of_an_older_version_is_backed_up_before_its_upgrade() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;
@@ -121,7 +121,7 @@ async fn older_data_is_copied_and_then_upgraded() {
 }
 
 #[tokio::test]
-async fn backup_on_a_full_disk_leaves_no_copy() {
+async fn backup_command_on_a_full_disk_fails_and_leaves_no_partial_copy() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     let padding = "INSERT INTO document VALUES ('padding', 3000000, randomblob(3000000), 0)";
@@ -140,7 +140,7 @@ async fn backup_on_a_full_disk_leaves_no_copy() {
 }
 
 #[tokio::test]
-async fn interrupted_backup_leaves_no_copy() {
+async fn interrupted_backup_command_leaves_no_partial_copy() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;
@@ -170,7 +170,7 @@ async fn interrupted_backup_leaves_no_copy() {
 }
 
 #[tokio::test]
-async fn newer_data_is_refused_with_downgrade_instructions() {
+async fn data_of_a_newer_version_is_refused_with_downgrade_instructions() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
     w.wait(60).await;

@@ -179,7 +179,7 @@ fn damaged_file_is_summarized_with_correct_line_numbers() {
 }
 
 #[test]
-fn syntax_error_loses_only_the_broken_item() {
+fn item_with_a_syntax_error_is_omitted_from_the_summary_and_other_items_are_not() {
     let text = "pub fn before() {}\n\npub fn broken(a: u32, ) -> { } }\n\npub fn after(b: u8) {}\n";
     let summary = summarize(Language::Rust, text);
     assert!(summary.partial);
@@ -280,7 +280,7 @@ fn long_texts_are_summarized_in_linear_time() {
 
 #[test]
 #[ignore = "takes long"]
-fn parser_times_out_on_text_that_stalls_it() {
+fn parsing_times_out_on_input_that_stalls_the_parser() {
     let nothing = Summary { partial: true, timed_out: true, ..Summary::default() };
     assert_eq!(summarize(Language::JavaScript, &"case x:".repeat(15_000)), nothing);
     assert_eq!(summarize(Language::Cpp, &"a<\n".repeat(100_000)), nothing);
@@ -304,7 +304,7 @@ fn long_signature_is_cut_and_marked() {
 }
 
 #[test]
-fn our_own_source_files_are_summarized_completely() {
+fn source_files_of_this_project_are_summarized_completely() {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     let mut files = 0;
     while let Some(folder) = folders.pop() {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn headings_in_fences_are_ignored() {
+fn markdown_outline_ignores_headings_in_code_fences() {
     let text = "---\ntitle: x\n# none\n---\n# One #\n\n```sh\n# none\n```\n~~~~\n```\n## none\n~~~~\n\nTwo\n===\n\n## Three\n\
                 \n    # none\n<!--\n# none\n-->\nword\nmore\n\n#none\r\n### Four\r\n";
     insta::assert_snapshot!(page(Language::Markdown, text), @r"
@@ -145,7 +145,7 @@ fn unusual_code_layout_is_summarized_with_correct_line_numbers() {
 }
 
 #[test]
-fn cpp_items_keep_their_names_next_to_unknown_macros() {
+fn cpp_item_names_are_correct_next_to_unknown_macros() {
     for (text, names) in [
         ("API_EXPORT int f(LONG_MACRO struct s x);\n", "f"),
         ("BEGIN_NAMESPACE\nclass API A : B {\n  API ~A();\n  UINT32 x;\n};\n", "A ~A x"),

@@ -153,7 +153,7 @@ fn transcript_without_a_result_maps_to_unavailable() {
 }
 
 #[test]
-fn truncated_output_is_never_accepted_as_an_answer() {
+fn truncated_claude_transcript_is_never_accepted_as_an_answer() {
     let whole = fixture("good");
     for end in 0..whole.trim_end().len() {
         if whole.is_char_boundary(end) {
