@@ -101,7 +101,10 @@ impl TestSuite for CargoSuite {
                 libtest::read_libtest(&binary.id, &names, &output, found);
                 if is_doc(&binary) {
                     libtest::number_doc_tests(found);
-                    found.tests.retain(|test| self.project.only.as_ref().is_none_or(|only| test.id == *only));
+                    let is_other = |id: &str| self.project.only.as_ref().is_some_and(|only| id != only);
+                    found.tests.retain(|test| {
+                        !test.id.starts_with(&format!("{} ", binary.id)) || !is_other(&test.id)
+                    });
                 }
             }
         }

@@ -45,7 +45,7 @@ pub fn replaced_tests(text: &str, locked: &str, joined: &[&str]) -> Option<Strin
 }
 
 /// Returns the text without these test files.
-fn without_files(text: &str, paths: &[&str]) -> String {
+pub fn without_files(text: &str, paths: &[&str]) -> String {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files_in(ChangeSection::Tests).filter(|file| paths.contains(&file.path.as_str()))
     {

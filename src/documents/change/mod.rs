@@ -19,7 +19,7 @@ pub use self::{
     apply::{MOST_LINES, apply, file_diff, unified_diff, with_inline_tests},
     check::{check, files_beyond_scope, is_workflow, unbuildable_reason},
     evidence::TestEvidence,
-    fix::{fix, replaced_tests, tests_section},
+    fix::{fix, replaced_tests, tests_section, without_files},
     parse::{FileChange, FileChangeBody, ParsedChange, parse, test_id_has_name, test_name_parts},
     stubs::{STUB, make_stubs},
     workspace::Workspace,
@@ -127,7 +127,8 @@ fn is_test_support(path: &str) -> bool {
 
 /// Returns whether a file of this path may hold code and its tests.
 pub fn can_hold_inline_tests(path: &str) -> bool {
-    path.ends_with(".rs") && !is_test(path)
+    let stem = path.rsplit('/').next().and_then(|name| name.strip_suffix(".rs")).unwrap_or_default();
+    !stem.is_empty() && !is_test_support(path) && !stem.ends_with("test") && !stem.ends_with("tests")
 }
 
 /// Returns whether the path is test support or has a name like a test's.
@@ -159,11 +160,15 @@ pub fn format_rules(part: ChangeSection) -> String {
             "Write the code that makes the tests pass: the sections are `## Code`, with every other file of the \
              specification, and, if any of them is documentation or a changelog, `## Documents`: those it names are written \
              with the code. A workflow of GitHub Actions is written like any other file, and a person applies it. The section `## Tests` is locked: it is \
-             put in its place by machine, so leave it out or as it is. Never name a file of it anywhere else, but for a Rust source file whose tests are locked: its code has a \
-             heading below `## Code`, the searches there are made in the file with the locked tests in it, and they leave all its test code as it is. Only where a locked test \
+             put in its place by machine, so leave it out or as it is. Name no file of it under another heading. A Rust source file with locked tests is the exception: its code has a \
+             heading below `## Code` too. Search there in the file with the locked tests, and leave all its test code as it is. Only where a locked test \
              contradicts the specification, so that no right code passes it, write that section anew, whole, as it should be: \
              people are asked about it where no code passes the locked one.\n"
         }
+    };
+    let inline = match part {
+        ChangeSection::Tests => "",
+        _ => ", or, for a source file with locked tests, as it is with these tests",
     };
     format!(
         "Answer with one Markdown document and nothing around it. Its first line is `# {{issue number}} - Change: {{title}}`; \
@@ -179,7 +184,7 @@ pub fn format_rules(part: ChangeSection) -> String {
          ```text\n<<<<<<< SEARCH\n{{whole lines of the file, copied exactly}}\n=======\n{{what stands there instead}}\n\
          >>>>>>> REPLACE\n```\n\n\
          The lines searched for stand in the file exactly once, and no two blocks touch the same line; every search is made in \
-         the file as it is in the repository now. Do not claim that something was run or verified: code adds that.\n"
+         the file as it is in the repository now{inline}. Do not claim that something was run or verified: code adds that.\n"
     )
 }
 

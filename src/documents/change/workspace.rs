@@ -100,7 +100,7 @@ impl Workspace {
             };
             let text = apply_file(&here.0, here.1).map_err(|whys| format!("it {}", whys.join("; it ")))?;
             // The change will make the same text, to the byte.
-            let file = of(kind, &block_content(base, &text.unwrap_or_default()));
+            let file = of(kind, &self.block_content(path, base, &text.unwrap_or_default()));
             for (path, text) in check::apply_blocks(&change(file), &self.base, tree, &mut wrong) {
                 let Some(text) = text.filter(|_| wrong.is_empty()) else { continue };
                 let mut after = self.clone();
@@ -142,10 +142,17 @@ impl Workspace {
         }
     }
 
+    /// Returns the content of a code block that turns `base` into `text`. The code of a file with inline tests is never
+    /// written as a whole, because its tests may be replaced later.
+    fn block_content(&self, path: &str, base: Option<&str>, text: &str) -> String {
+        let longest = if self.allowed.inline.contains(path) { 0 } else { WHOLE_LINES };
+        block_content(base, text, longest)
+    }
+
     fn merge(&self, text: &str, over: bool) -> String {
         self.written.iter().fold(text.to_owned(), |text, (path, written)| {
             let base = self.base.get(path).map(String::as_str);
-            let block = fenced(&block_content(base, written));
+            let block = fenced(&self.block_content(path, base, written));
             let change = parse(&text);
             let of_part = |file: &&FileChange| {
                 (file.part == ChangeSection::Tests) == (self.section_of(path) == ChangeSection::Tests)
@@ -181,10 +188,10 @@ fn drafted_section(allowed: &ChangeScope) -> ChangeSection {
 }
 
 /// Returns the content of a code block that turns `base` into `text`.
-fn block_content(base: Option<&str>, text: &str) -> String {
+fn block_content(base: Option<&str>, text: &str, longest_whole: usize) -> String {
     let plain = |text: &str| text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let new = plain(text);
-    let Some(base) = base.filter(|base| base.lines().count() > WHOLE_LINES) else { return new };
+    let Some(base) = base.filter(|base| base.lines().count() > longest_whole) else { return new };
     let old = plain(base);
     let (before, after): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let diff = TextDiff::from_slices(&before, &after);

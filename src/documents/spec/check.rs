@@ -6,7 +6,7 @@ use super::{CHANGES, FUNCTIONS, PATTERNS, ParsedSpec, SCHEMA, STATE, SpecPart, T
 use crate::{
     documents::{
         DocumentMistake, FileTree,
-        change::is_test,
+        change::{is_executed, is_test},
         lld::{self, ChangeType, ParsedDesign},
         path_rules, quotable_path,
     },
@@ -76,11 +76,13 @@ fn check_same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<Docu
         }
     }
     let others = spec.view.files.iter().filter(|row| !row.directory && find(design, &row.path).is_none());
-    for row in others.filter(|row| !is_test(&row.path) || row.change == Some(ChangeType::Delete)) {
+    let has_test = |path: &str| spec.tests.iter().any(|test| test.file == path);
+    let may_join = |path: &str| is_test(path) && !is_executed(path) && has_test(path);
+    for row in others.filter(|row| !may_join(&row.path) || row.change == Some(ChangeType::Delete)) {
         let path = quotable_path(&row.path);
         say(format!(
-            "`{path}` is not in the approved design, and only test files may be added to it; leave it out, or have the design \
-             revised first"
+            "`{path}` is not in the approved design, to which the spec may add only files with tests of Test Mapping; leave \
+             it out, or have the design revised first"
         ));
     }
 }

@@ -94,8 +94,8 @@ const SECTIONS: &[SchemaSection] = &[
         SectionContent::Prose,
         0,
         "a table of tests, one at least for each error and each platform that a function speaks of. Requirement names those of the design, as `REQ-1`; every requirement has a test. Test is the name \
-         of the test function, File the file of Files to Implement that it stands in, or another test file; a Rust test may stand in the `tests` module of a \
-         source file that is modified; Input and Expected are \
+         of the test function, File the file of Files to Implement that it stands in; test files may be added to that table. A Rust test may stand in the `tests` module of a \
+         source file that is modified. Input and Expected are \
          exact values. An existing test that the design removes or renames has a row too, with the word `removed` as Expected",
         "| Requirement | Test | File | Input | Expected |\n|---|---|---|---|---|\n\
          | REQ-1 | {test_name} | {path/from/the/root} | {input} | {expected} |",

@@ -29,7 +29,11 @@ pub(super) fn is_in_file(id: &str, file: &str) -> bool {
         None => {
             let module = path.rsplit_once("src/").map_or(path, |(_, module)| module).trim_end_matches("/mod");
             // A crate's root file has no module name; deeper modules usually have files of their own.
-            let root = |binary: bool| binary && test.split("::").count() <= 2;
+            let root = |binary: bool| binary && (test.split("::").count() <= 2 || test.starts_with("test"));
+            if let Some(program) = module.strip_prefix("bin/") {
+                let name = program.split('/').next().unwrap_or_default();
+                return binary.ends_with(&format!("::bin/{name}"));
+            }
             match module {
                 "lib" => return root(!binary.contains("::")),
                 "main" => return root(binary.contains("::bin/")),

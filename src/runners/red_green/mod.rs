@@ -220,6 +220,9 @@ pub fn prove_red(
     for id in before.iter().filter(|(_, test)| test.outcome == TestOutcome::Passed).map(|(id, _)| *id) {
         let ours = expected.files.iter().any(|file| is_in_file(id, file));
         let removed = expected.removed_tests.iter().any(|row| row.matches_id(id));
+        if ours && removed && first.contains_key(id) {
+            wrong.push(format!("`{id}` is still there; the approved spec removes it"));
+        }
         if ours && !removed && !first.contains_key(id) && !unbuilt().any(|whole| contains_test(whole, id)) {
             wrong.push(format!("`{id}` is gone; keep the existing tests"));
         }

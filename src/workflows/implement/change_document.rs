@@ -282,17 +282,24 @@ impl ChangeDocument {
         let made = change::apply(&change, &self.files).unwrap_or_default();
         let tested = change::with_inline_tests(&change, &self.files);
         let split = |path: &str, text: &str| codebase::split_inline_tests(Language::from_path(path), text);
-        let tests =
-            change.files_in(ChangeSection::Tests).filter(|file| change::can_hold_inline_tests(&file.path));
+        let tests = change
+            .files_in(ChangeSection::Tests)
+            .filter(|file| file.kind == change::Kind::Modify && change::can_hold_inline_tests(&file.path));
         let why = tests.filter_map(|file| {
             let path = file.path.as_str();
             let parts = |texts: &BTreeMap<String, String>| split(path, texts.get(path)?);
             let (Some(before), Some(locked)) = (parts(&self.files), parts(&tested)) else {
-                return Some((path, "cannot be parsed, so its tests cannot be told from its code; put them into a file of their own"));
+                return Some((
+                    path,
+                    "cannot be parsed, so its tests cannot be told from its code; keep the file parsable",
+                ));
             };
             if before.code != locked.code {
-                return Some((path, "has changes below `## Tests` outside its test code (`#[cfg(test)]` and test functions); \
-                                    leave them to the code"));
+                return Some((
+                    path,
+                    "has changes below `## Tests` outside its test code (`#[cfg(test)]` and test functions); \
+                                    leave them to the code",
+                ));
             }
             let (_, after) = made.iter().find(|(made, _)| made == path)?;
             let after = after.as_deref().and_then(|text| split(path, text));
@@ -305,16 +312,23 @@ impl ChangeDocument {
             .map(|(path, why)| super::to_mistake("tests.inline", path, format!("`{path}` {why}")))
             .collect();
         for (path, after) in &made {
-            let Some(name) = after.as_deref().and_then(|after| {
-                let before = self.files.get(path).map_or("", String::as_str);
-                codebase::shadowed_assertion(Language::from_path(path), after, before)
-            }) else {
-                continue;
-            };
-            let why = format!(
-                "`{path}` defines its own `{name}`, which would change what tests assert; name it differently"
-            );
-            mistakes.push(super::to_mistake("tests.shadowed", path, why));
+            let (before, after) =
+                (self.files.get(path).map_or("", String::as_str), after.as_deref().unwrap_or_default());
+            if let Some(name) = codebase::shadowed_assertion(Language::from_path(path), after, before) {
+                let why = format!(
+                    "`{path}` defines its own `{name}`, which would change what tests assert; name it differently"
+                );
+                mistakes.push(super::to_mistake("tests.shadowed", path, why));
+            }
+            // Without its declaration a locked test file would not be compiled.
+            let modules = |text: &str| split(path, text).map(|split| split.modules).unwrap_or_default();
+            let (locked, kept) =
+                (tested.get(path).map(|text| modules(text)).unwrap_or_default(), modules(after));
+            if let Some(gone) = locked.iter().find(|module| !after.is_empty() && !kept.contains(module)) {
+                let gone = sanitize_line(gone).replace('`', "'");
+                let why = format!("`{path}` must keep `{gone}`, which compiles a file with tests");
+                mistakes.push(super::to_mistake("tests.module", path, why));
+            }
         }
         mistakes
     }
@@ -522,8 +536,8 @@ impl StageDocument for ChangeDocument {
                  row of the Test Mapping, and whether wrong code could pass them. That there is no code is no fault."
             }
             _ if self.leaves.iter().any(|leave| matches!(leave.wish, ExceptionRequest::Tests { .. })) => {
-                "The section `## Tests` replaces tests that were locked before there was any code: the drafter or a person wanted \
-                 others, which were seen to fail without the code, and people allowed that."
+                "The section `## Tests` replaces tests that were locked before there was any code. The drafter of the code or a \
+                 person asked for it. The present tests were seen to fail without the code, and people allowed them."
             }
             _ => {
                 "The section `## Tests` was locked when its tests were seen to fail, before there was any code."

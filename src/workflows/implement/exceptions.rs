@@ -29,7 +29,7 @@ pub(super) struct TestUnlock {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct ReopenedTests {
     locked: Hash,
-    code: Hash,
+    pub(super) code: Hash,
     by: String,
     at: Timestamp,
 }
@@ -37,12 +37,16 @@ pub(super) struct ReopenedTests {
 /// Whether this answer asks for other tests: `/revise tests TEXT`.
 fn asks_for_other_tests(answer: &GateAnswer) -> bool {
     let first = answer.text.split_whitespace().next().unwrap_or_default();
-    answer.verb == Verb::Revise && first.trim_end_matches(':').eq_ignore_ascii_case("tests")
+    answer.verb == Verb::Revise && answer.review.is_none() && ["tests", "tests:"].contains(&first)
 }
 
 /// Unlocks the tests if the answer that sent the change back asks for that. The tests are then drafted, seen to fail and
 /// reviewed again.
-pub(super) fn reopen_tests(s: &mut ImplementRunState, cx: &StepContext) -> Result<(), StepError> {
+pub(super) async fn reopen_tests(
+    s: &mut ImplementRunState,
+    cx: &StepContext,
+    text: &ChangeDocument,
+) -> Result<(), StepError> {
     let Some(answer) = cx.answer().filter(|answer| asks_for_other_tests(answer)) else { return Ok(()) };
     let Some(locked) = s.locked.take() else { return Ok(()) };
     let code = *require_state(&s.stage.document())?;
@@ -50,7 +54,10 @@ pub(super) fn reopen_tests(s: &mut ImplementRunState, cx: &StepContext) -> Resul
     (s.others, s.adversary, s.attacked, s.joined) = (None, None, None, None);
     (s.told, s.objections) = (0, 0);
     s.stage.remove_background(LOCKED_TESTS);
-    s.stage.replace_draft(locked);
+    // Tests of the reviewer's model are written again later.
+    let joined: Vec<&str> = text.adversary.iter().flat_map(AdversarialResults::joined_paths).collect();
+    let tests = change::without_files(&load_text(cx, &locked).await?, &joined);
+    s.stage.replace_draft(cx.put(tests.as_bytes()).await?);
     Ok(())
 }
 

@@ -399,7 +399,7 @@ impl Workflow<StepServices> for ImplementWorkflow {
             ImplementStep::Budget => stage::wait_for_budget(&mut s.stage, v).await?,
         };
         if let StepResult::Reread = exit {
-            exceptions::reopen_tests(s, cx)?;
+            Box::pin(exceptions::reopen_tests(s, cx, &text)).await?;
         }
         let s = &*s;
         exit.into_next(|exit| next_step(at, exit, s))
@@ -413,9 +413,11 @@ impl Workflow<StepServices> for ImplementWorkflow {
         cx: &'a StepContext,
     ) -> Result<Option<RunCompletion>, StepError> {
         let mut stage = s.stage.clone();
-        if let Some(unlocked) = &s.unlocked {
-            // People continue from the code, not from the tests it asked for.
-            stage.replace_draft(unlocked.code);
+        // People continue from the code, not from the tests that were to replace the locked ones.
+        if let Some(code) =
+            s.unlocked.as_ref().map(|unlocked| unlocked.code).or(s.reopened.as_ref().map(|r| r.code))
+        {
+            stage.replace_draft(code);
         }
         // The pushed change carries its own report.
         let text = ChangeDocument::load(s, cx).await.unwrap_or_else(|error| {
