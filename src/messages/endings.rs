@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn halt_comment_names_step_reason_commands_and_kept_files_branch_and_pull_request() {
+    fn halt_comment_names_step_reason_commands_and_everything_kept() {
         let (name, hash) = ("LLD-042.md".to_owned(), Hash::digest(b"x"));
         let kept = vec![
             HaltLeftover::File { name: name.clone(), hash, url: "https://x/d".into() },

@@ -406,7 +406,7 @@ fn headline(card: &GateCard) -> String {
             let why = card.inconclusive.as_ref().map(InconclusiveReason::sentence);
             format!(
                 "\n\nThere is no verdict. {}",
-                why.as_deref().unwrap_or("The reviewer gave no valid one.")
+                why.as_deref().unwrap_or("The reviewer gave no valid reason.")
             )
         }
         _ => String::new(),

@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn oversized_report_is_cut_and_reported() {
+    async fn oversized_report_is_truncated_with_a_notice() {
         let scratch = TestDirectories::new().unwrap();
         let line = "mkdir r && truncate -s 40M r/a.xml r/b.xml r/c.xml && rm \"$HOME/../stdout\" && \
                     mkdir \"$HOME/../stdout\" && echo x > \"$HOME/../stdout/a.xml\"";

@@ -722,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn run_prioritized_while_claimed_ignores_the_delay_of_its_release() {
+    fn run_prioritized_while_claimed_is_due_at_once_even_if_released_with_a_delay() {
         let agenda = Agenda::default();
         let later = NOW.plus(Duration::from_secs(60));
         for (rank, due) in [

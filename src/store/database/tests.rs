@@ -87,7 +87,7 @@ async fn concurrent_writes_share_a_commit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn database_file_is_closed_when_its_handle_is_dropped_after_the_last_result() {
+async fn database_file_is_closed_when_its_handle_is_dropped_after_all_results_are_read() {
     let root = tempfile::tempdir().unwrap();
     for n in 0..100 {
         let db =

@@ -939,7 +939,7 @@ async fn database_that_opens_slowly_delays_no_other_repository() {
 /// A locked database must not delay runs of other repositories. Both starts run in one task, like in a server, where
 /// one task drives the listener, the intake and the engine loop.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locked_database_delays_no_other_repository() {
+async fn locked_database_of_one_repository_does_not_delay_other_repositories() {
     let world = World::sqlite();
     let StartDecision::New(_) = world.start("walk", "first").await else { panic!() };
     let held = world.checkpoints();
