@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn start_of_each_request_in_a_call_is_derived_from_earlier_durations() {
+    fn request_start_is_the_call_start_plus_durations_of_earlier_requests() {
         // In the ledger, earlier requests get the time at which the call ended (9999).
         let calls = [
             call("draft/1", 1000, 500),

@@ -320,7 +320,7 @@ async fn file_content_cannot_fake_a_tool_result() {
 }
 
 #[tokio::test]
-async fn toolchain_command_requested_twice_runs_once_and_only_for_permitted_roles() {
+async fn toolchain_command_runs_only_for_permitted_roles_and_once_if_repeated() {
     let root = tempfile::tempdir().unwrap();
     let exec = executor(root.path()).await;
     let requests = [

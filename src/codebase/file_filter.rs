@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn each_excluded_path_has_the_expected_reason() {
+    fn paths_are_excluded_as_secret_generated_vendored_binary_or_badly_named() {
         let judge = |path: &str| filter().classify_file(path, EntryMode::File, 10).err();
         for (why, paths) in [
             (

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn cached_index_reads_only_changed_files_and_equals_an_uncached_one() {
+    async fn index_built_with_a_cache_reads_only_changed_files_and_equals_one_without() {
         let root = tempfile::tempdir().unwrap();
         let work = repository(root.path()).await;
         let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();

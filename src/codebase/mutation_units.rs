@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_functions_and_other_changed_lines_are_mutation_units() {
+    fn each_changed_function_or_group_of_other_changed_lines_is_a_mutation_unit() {
         let before = "fn a() {\n    1;\n}\n\nfn b() {\n    2;\n}\n";
         let after = "use x::y;\n\nfn a() {\n    3;\n}\n\n/// New.\nfn c() {\n    4;\n}\n\n// Said.\nfn b() {\n    2;\n}\n";
         assert_eq!(unit_lines("src/lib.rs", before, after), [(1, 2), (3, 3), (7, 4)]);

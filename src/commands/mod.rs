@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn command_text_extends_to_the_next_command_or_the_end() {
+    fn command_text_extends_to_the_next_command_or_the_end_of_the_comment() {
         let text = "/revise Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine\n\n/help\n/revise";
         let revise =
             "revise|Use a table:\n\n- one\n- `/approve` is not meant\n\n```\n/stop\n```\n/usr/bin is fine";
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn comment_that_is_only_a_formatted_command_is_reported_as_not_plain_text() {
+    fn command_that_is_not_plain_text_is_reported_if_it_is_the_whole_comment() {
         for text in [
             "`/approve lld 3f9c2ab1d4e7`",
             "**/approve lld 3f9c2ab1d4e7**",

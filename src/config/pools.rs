@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn default_capability_role_and_preset_names_resolve_to_models() {
+    fn default_names_of_capabilities_roles_and_presets_resolve_to_models() {
         let names = Names::default();
         for (name, model) in [
             ("capability:high", "claude:opus"),

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_host_is_refused_in_one_line() {
+    fn invalid_host_is_refused_with_a_one_line_error() {
         for text in
             ["", "a b", "http://a.b", "a.b:x", "*.a.b", "a..b", "a.b/c", "a.b:70000", "[a.b]", "[::1]:x"]
         {

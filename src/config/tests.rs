@@ -476,7 +476,7 @@ fn cassettes_setting_requires_a_directory_and_a_mode() {
 }
 
 #[test]
-fn unset_worker_pool_fields_use_defaults_and_the_most_urgent_matching_rule_wins() {
+fn unset_pool_settings_use_defaults_and_most_urgent_label_or_path_rule_wins() {
     let directory = SettingsDirectory::new(
         &format!(
             "{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n\

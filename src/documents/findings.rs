@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn line_remark_takes_its_status_from_the_drafters_reply_until_a_review_rules_on_it() {
+    fn line_remark_gets_its_status_from_the_drafters_reply_or_an_explicit_review() {
         let mut ledger = FindingLedger::default();
         let remark = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
         let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.add_remark(remark(text)));

@@ -977,7 +977,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_files_of_this_project_have_no_hidden_text_but_comments_and_descriptions() {
+    fn markdown_files_of_this_project_hide_only_comments_and_descriptions() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let (mut folders, mut pages) = (vec![root.join("docs"), root.join("fixtures")], 0);
         let mut files: Vec<_> = ["CHANGELOG.md", "CONTRIBUTING.md"].map(|file| root.join(file)).into();
@@ -1087,7 +1087,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_markup_is_filtered_without_losing_or_inflating_the_text() {
+    fn filtering_repeated_markup_keeps_visible_text_and_limits_output_size() {
         let marks = [
             "<", "<!--", "<sub>", "<a b=", "$", "> ", "- ", "`", "[", "![", "|", "*a ", "&", "[a]: b\n", "\\",
         ];

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_the_same_files_as_on_github() {
+    fn codeowners_patterns_match_the_same_files_as_on_github() {
         for (pattern, about, not_about) in [
             ("*", "a.rs b/c.rs", ""),
             ("*.rs", "a.rs b/c.rs", "a.rsx b/rs"),

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unusual_spellings_of_blocked_addresses_are_refused_too() {
+    async fn unusual_spellings_of_blocked_addresses_are_refused() {
         let named = hosts(&["example.org", "example.org:80"]);
         for address in [
             "ftp://example.org/",

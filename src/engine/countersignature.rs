@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_of_each_file_must_approve_and_the_requester_does_not_count() {
+    fn each_file_needs_approval_by_an_owner_other_than_the_requester() {
         let (document, subject) = (Hash::digest(b"design"), Hash::digest(b"design and policy"));
         let mut ledger =
             RunLedger { verdicts: vec![verdict(document, Verdict::Approved)], ..RunLedger::default() };

@@ -675,7 +675,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn recorded_wait_is_discarded_when_the_run_ends_or_its_entry_is_stale() {
+    async fn recorded_wait_is_discarded_when_it_is_stale_or_the_run_ends() {
         let clock: SharedClock = Arc::new(SystemClock);
         let data = tempfile::tempdir().unwrap();
         let store = Store::open(data.path(), Arc::clone(&clock)).unwrap();

@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn snapshot_error_names_a_missing_branch_and_reading_a_missing_object_returns_none() {
+    async fn missing_branch_error_names_the_branch_and_missing_object_reads_as_none() {
         let root = tempfile::tempdir().unwrap();
         let mirrors = mirrors(root.path()).await;
         let missing = mirrors.snapshot(RepoId(7), "other").await.unwrap_err();

@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn github_assumption_is_unobserved_if_list_is_empty_and_refuted_if_it_is_missing() {
+    fn github_assumption_is_unobserved_for_an_empty_list_and_refuted_without_a_list() {
         let row = READ_ASSUMPTIONS.iter().find(|row| row.list == Some("check_runs")).unwrap();
         assert!(matches!(
             compare_response(row, &json!({"check_runs": []})).1,
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn write_check_bodies_are_valid_json_and_cleanup_calls_name_only_created_objects() {
+    fn write_check_bodies_are_valid_json_and_cleanup_targets_only_created_objects() {
         for row in WRITE_ASSUMPTIONS.iter().chain(CLEANUP_ASSUMPTIONS).filter(|row| !row.body.is_empty()) {
             assert!(serde_json::from_str::<Value>(row.body).is_ok(), "{}", row.body);
         }

@@ -284,7 +284,7 @@ mod tests {
     use crate::github::event::WebhookEvent;
 
     #[test]
-    fn manifest_grants_the_permission_of_every_api_call() {
+    fn manifest_grants_every_permission_that_api_calls_require() {
         let manifest = AppManifest::embedded();
         for call in CALLS {
             if let RequiredPermission::Permission(name, level) = call.needs {

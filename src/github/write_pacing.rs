@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn urgent_writes_go_first_and_other_writes_in_order_of_arrival() {
+    fn urgent_writes_go_first_and_equally_urgent_writes_go_in_order_of_arrival() {
         let bucket = WriteBucket::full(Timestamp(0));
         let decoration = WriteTicket::take(&bucket, WritePriority::StatusUpdate);
         let (first, second) = (

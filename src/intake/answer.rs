@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn run_with_an_open_gate_is_chosen_as_most_urgent_and_a_route_run_is_never_chosen() {
+    fn most_urgent_run_is_one_with_an_open_gate_and_never_a_route_run() {
         let numbered = |seq, mut run: RunView| {
             run.id.seq = seq;
             run

@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_keeps_its_message_and_files() {
+    fn committed_message_and_files_can_be_read_back() {
         let (_dir, git) = repository();
         let who = GitSignature { name: "A".into(), email: "a@x".into(), at: Timestamp(1_700_000_000_000) };
         let put = |path: &str, text: &str| TreeChange {

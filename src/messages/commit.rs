@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_title_cannot_forge_a_trailer_or_skip_ci() {
+    fn commit_title_cannot_forge_a_trailer_or_a_skip_ci_mark() {
         let card = CommitCard { kind: CommitKind::Approval(overridden()), ..card() };
         insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
         docs: accept design for #42

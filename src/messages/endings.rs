@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn halt_comment_names_step_reason_commands_and_everything_kept() {
+    fn halt_comment_names_the_step_reason_commands_and_kept_work() {
         let (name, hash) = ("LLD-042.md".to_owned(), Hash::digest(b"x"));
         let kept = vec![
             HaltLeftover::File { name: name.clone(), hash, url: "https://x/d".into() },

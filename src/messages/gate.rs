@@ -404,10 +404,7 @@ fn headline(card: &GateCard) -> String {
     let why = match verdict {
         Verdict::Inconclusive => {
             let why = card.inconclusive.as_ref().map(InconclusiveReason::sentence);
-            format!(
-                "\n\nThere is no verdict. {}",
-                why.as_deref().unwrap_or("The reviewer gave no valid reason.")
-            )
+            format!("\n\nThere is no verdict. {}", why.as_deref().unwrap_or("The reason was not recorded."))
         }
         _ => String::new(),
     };

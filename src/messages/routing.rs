@@ -196,7 +196,7 @@ pub fn route_answer_reply(card: &AnswerCard) -> OutboundBody {
 /// Returns the reply to a person who answers open points but has no open request.
 pub fn no_open_request_reply() -> OutboundBody {
     frame_reply(
-        "You have no open request on this issue: your last one is more than a day old, needed no choice, or was \
+        "You have no open request on this issue: your last one is more than a day old, needed no answer, or was \
          followed by a run. Write the whole request in one comment. `/help` lists the commands."
             .to_owned(),
     )

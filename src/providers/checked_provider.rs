@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn cost_of_a_more_expensive_served_model_is_recorded_at_its_own_price() {
+    fn call_served_by_a_more_expensive_model_is_recorded_at_that_models_price() {
         let (back_end, clock) = (Arc::new(HaikuProvider), Arc::new(crate::clock::SystemClock));
         let (table, breakers, counted) = (Arc::default(), Arc::default(), Arc::default());
         let checked = CheckedProvider { back_end, table, breakers, counted, clock };
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn recorded_usage_of_a_call_never_exceeds_its_maximum_cost() {
+    async fn recorded_cost_of_a_call_is_capped_at_its_maximum_cost() {
         let usage = ask(call("lie".into(), None)).await.unwrap().usage;
         let bytes = "lie".len() as u64 + limits::CHAT_FRAME_TOKENS;
         assert_eq!((usage.input_tokens, usage.cache_written_tokens), (0, bytes));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_fallback_error_is_that_of_the_provider_that_recovers_soonest() {
+    fn merged_fallback_error_comes_from_the_provider_that_recovers_soonest() {
         let skipped = |kind| CallAttempt { kind, message: "skipped".into(), usage: Usage::for_model("m") };
         let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
         for (first, second, speaks) in [

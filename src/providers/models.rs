@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_catalog_model_has_a_price_and_a_source_and_its_successor_is_in_the_catalog() {
+    fn sold_catalog_models_have_prices_and_retiring_models_have_listed_successors() {
         let table = ModelCatalog::default();
         for row in table.models() {
             let sold = row.providers.iter().any(|provider| provider != "stub" && provider != "opencode");

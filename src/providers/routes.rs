@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn reviewer_without_a_route_does_not_count_when_excluding_families_from_drafting() {
+    fn reviewer_without_a_route_counts_only_if_no_other_reviewer_remains() {
         let providers = keyed(&[("mixed", &["claude:opus", "gemini:pro"])], true, Some("a key"));
         let (claude, gemini) = (Family("claude".into()), Family("gemini".into()));
         for (authors, spared) in
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn claude_timeout_with_an_api_key_covers_a_cli_call_and_an_api_call() {
+    fn claude_timeout_includes_an_api_call_only_when_an_api_key_is_set() {
         let settings = |key: Option<&str>| {
             let mut settings =
                 ModelSettings::with_real_models(std::path::Path::new("/nowhere"), None, key.map(Into::into));

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_without_duplicate_keys_parses_as_usual() {
+    fn json_without_duplicate_keys_parses_the_same_as_with_serde_json() {
         for text in [
             "null",
             "[]",

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ci_check_names_are_stripped_of_control_characters_and_limited() {
+    fn ci_check_names_are_stripped_of_control_characters_and_limited_in_number() {
         assert_eq!(readable_name("\u{1b}[31mbuild\u{7}\n(a)\u{202e} "), "build (a)");
         let many: BTreeSet<String> = (0..900).map(|n| format!("{n:03}{}", "\u{1F600}".repeat(97))).collect();
         let kept = names_within_limit(many);

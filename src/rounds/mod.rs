@@ -516,7 +516,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn version_edited_by_a_person_clears_the_model_families_excluded_from_review() {
+    fn author_families_are_cleared_when_a_version_by_a_person_is_adopted() {
         let [claude, gemini] = ["claude", "gemini"].map(|name| Family(name.to_owned()));
         let by = |family: &Family| ServedModel {
             model: "m".into(),

@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn unbilled_rest_of_a_reservation_is_split_among_requests_without_double_counting() {
+    fn requests_of_a_call_together_hold_exactly_the_unbilled_reservation() {
         let legs = || {
             [Metering::Known, Metering::Unknown].into_iter().flat_map(|metered| {
                 [(false, None), (true, None), (true, Some(300)), (true, Some(2000))]

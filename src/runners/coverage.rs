@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_lines_that_no_test_runs_are_listed() {
+    fn changed_lines_not_run_by_any_test_are_listed() {
         let ran = parse_lcov("SF:a.py\nDA:1,1\nDA:2,1\nDA:3,1\nDA:7,0\nDA:9,0\n", Path::new("/"));
         let changed = [1, 2, 3, 4, 7].map(|line| ("src/a.py".to_owned(), line));
         let covered = ChangeCoverage::measure(&ran, &changed, |path| path.strip_prefix("src/"), 95).unwrap();

@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_get_mirror_settings_without_credentials() {
+    fn tests_receive_mirror_settings_with_credentials_removed() {
         let settings = |text: &str| mirror_settings(&[(CARGO_CONFIG.to_owned(), text.into())].into());
         assert_eq!(mirror_settings(&FileContents::new()).unwrap(), "");
         let mirror = "[source.m]\nreplace-with = \"o\"\n[registries.o]\nindex = \"https://h/a@b\"\n";

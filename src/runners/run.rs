@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn copying_prebuilt_output_or_cached_dependencies_is_skipped_if_they_are_missing() {
+    async fn missing_prebuilt_output_or_unusable_dependency_cache_is_not_an_error() {
         let (scratch, cancel) = (TestDirectories::new().unwrap(), CancellationToken::new());
         let of = |made: &str| [Toolchain { built: Some(made.into()), ..Toolchain::default() }];
         scratch.copy_prebuilt("go", &of("/none/such"), &cancel).await.unwrap();

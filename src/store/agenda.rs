@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_prefer_runs_awaited_by_people_and_then_the_repository_idle_longest() {
+    fn claims_prefer_awaited_runs_and_then_the_longest_idle_repository() {
         let agenda = Agenda::default();
         let busy: Vec<_> = (1..=6).map(|seq| scheduled_run(seq, RunPriority::Normal, 1)).collect();
         agenda.set_live_runs(RepoId(1), busy);
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn loaded_pause_list_is_discarded_if_a_pause_changed_since_it_was_read() {
+    fn loaded_pause_list_is_discarded_if_a_pause_changes_while_it_is_loaded() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         agenda.pause(PauseScope::Server);
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn repository_is_scanned_again_when_a_change_is_dropped_without_commit() {
+    fn repository_is_rescanned_after_an_uncommitted_change_is_dropped() {
         let agenda = Agenda::default();
         agenda.set_live_runs(RepoId(1), vec![scheduled_run(1, RunPriority::Normal, 1)]);
         drop(agenda.begin_change(RepoId(1)));

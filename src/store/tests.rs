@@ -221,7 +221,7 @@ async fn damaged_repository_does_not_delay_other_repositories() {
 }
 
 #[tokio::test]
-async fn duplicate_delivery_is_ignored_unless_processing_of_the_first_was_given_up() {
+async fn duplicate_delivery_is_ignored_unless_the_first_one_is_marked_dead() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let inbox = store.inbox();
@@ -370,7 +370,7 @@ async fn database_that_opens_slowly_does_not_delay_other_repositories() {
 }
 
 #[tokio::test]
-async fn database_open_completes_once_although_its_first_caller_is_cancelled() {
+async fn database_open_completes_once_even_if_its_first_caller_is_cancelled() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     store.start_run(new_run(RepoId(1), 1)).await.unwrap();

@@ -333,7 +333,7 @@ fn sandbox_proxy_reaches_only_allowed_hosts() {
 
 /// `countersign within` is for internal use only, so it must refuse to run when a user calls it.
 #[test]
-fn internal_within_command_refuses_to_run_when_a_user_calls_it() {
+fn internal_command_within_is_refused_when_called_by_a_user() {
     let output = countersign().arg("within").output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8_lossy(&output.stderr).contains("not by hand"));

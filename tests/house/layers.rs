@@ -448,7 +448,7 @@ mod checker {
     }
 
     #[test]
-    fn layer_check_lets_main_import_cli_and_lib_only_declare_modules() {
+    fn layer_check_allows_cli_imports_only_in_main_and_no_code_in_lib() {
         assert_eq!(objections("main.rs", "fn main() { countersign::cli::main() }"), [""; 0]);
         assert!(!objections("cli/mod.rs", "use crate::main::x;").is_empty());
         assert!(!objections("app.rs", "use crate::cli::x;").is_empty());

@@ -123,7 +123,7 @@ fn systemd_unit_sets_no_option_that_breaks_the_sandbox() {
 }
 
 #[test]
-fn release_workflow_pins_actions_by_commit_and_uses_the_rust_version_of_cargo() {
+fn release_workflow_pins_action_commits_and_the_rust_version_from_cargo_toml() {
     let release = read_file(".github/workflows/release.yml");
     let actions: Vec<&str> = release
         .lines()

@@ -63,7 +63,7 @@ fn parsed(source: &str) -> syn::File {
 }
 
 #[test]
-fn each_workflow_has_a_file_a_module_and_an_entry_in_workflows_all() {
+fn each_workflow_file_has_a_module_declaration_and_a_registry_entry() {
     let file = parsed(&fs::read_to_string(workflows_dir().join("mod.rs")).unwrap());
     let rows = in_all(&file);
     assert_eq!(on_disk(), declared(&file), "files in src/workflows, and `pub mod` lines in its mod.rs");

@@ -99,7 +99,7 @@ const STREAMING: [&str; 3] = ["anthropic:opus", "ollama:qwen3:32b", "openai:gpt-
 const GEMINI: &str = "gemini:pro";
 
 #[tokio::test]
-async fn response_value_served_model_token_counts_and_cost_are_read() {
+async fn structured_response_is_read_with_its_model_name_token_counts_and_cost() {
     let Some(aimock) = Aimock::start("an_answer") else { return };
     for (spec, served, tokens, cost) in [
         ("anthropic:opus", "claude-opus-5-5", (1000, 50), Some(5000)),

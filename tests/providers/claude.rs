@@ -238,7 +238,11 @@ async fn claude_hooks_in_operator_and_parent_directories_do_not_run() {
         // Runs this test program again. `HOME` is the first directory with a hook, and the calls' working directories
         // are below the second.
         let output = proc::ChildCommand::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "claude::child_process_makes_a_claude_call_beside_planted_hooks"])
+            .args([
+                "--ignored",
+                "--exact",
+                "claude::helper_process_calls_claude_without_running_planted_hooks",
+            ])
             .env("HOME", &home)
             .env("TMPDIR", &above)
             .env(BINARIES, &binary)
@@ -264,7 +268,7 @@ const HOOKED: &str = "a-hook-has-spoken";
 
 #[tokio::test]
 #[ignore = "started by claude_hooks_in_operator_and_parent_directories_do_not_run"]
-async fn child_process_makes_a_claude_call_beside_planted_hooks() {
+async fn helper_process_calls_claude_without_running_planted_hooks() {
     let outcomes = outcomes("one_call", Behaviour::Text { served: None }, |_| {}).await;
     outcomes[0].answer();
     assert!(!format!("{:?}", outcomes[0].requests).contains(HOOKED), "a planted hook ran");

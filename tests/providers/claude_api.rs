@@ -199,7 +199,7 @@ async fn call_without_a_key_sends_nothing() {
 }
 
 #[tokio::test]
-async fn call_returns_at_message_end_on_an_open_stream_and_rejects_a_second_message() {
+async fn message_stop_ends_a_call_and_a_message_start_inside_a_message_is_an_error() {
     let (settings, _) = served(Behaviour::StaysOpen).await;
     let reply = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap();
     assert_eq!(reply.text, "It is sound.");

@@ -80,7 +80,7 @@ impl Service {
 }
 
 #[tokio::test]
-async fn call_without_token_counts_is_marked_as_possibly_costing_more() {
+async fn recorded_cost_is_marked_as_a_minimum_when_final_token_counts_are_missing() {
     for service in services() {
         let (answer, half) = (&service.answer, service.answer.len() / 2);
         let uncounted = answer.replace(service.counts, "something_else");

@@ -78,7 +78,7 @@ async fn ollama_request_and_response_match_the_chat_api() {
 }
 
 #[tokio::test]
-async fn context_window_grows_with_the_prompt_up_to_its_limit() {
+async fn context_window_grows_with_the_prompt_up_to_the_limit_of_the_model() {
     for (bytes, window) in [(20_000, Some(20_480)), (90_000, Some(40_960)), (98_000, None)] {
         let (url, api) = start("/api/chat", lines(&[line("Yes."), last("stop", 900)])).await;
         let mut call = question("ollama");

@@ -185,7 +185,7 @@ impl World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn tester_and_maintainer_roles_can_use_other_models() {
+async fn tester_and_maintainer_roles_can_be_assigned_separate_models() {
     if !can_run().await {
         return;
     }
@@ -239,7 +239,7 @@ async fn tester_and_maintainer_roles_can_use_other_models() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn ci_failure_is_fixed_and_pushed_and_the_merge_ends_the_run() {
+async fn run_pushes_a_fix_for_a_ci_failure_and_ends_at_the_merge() {
     if !can_run().await {
         return;
     }
@@ -542,7 +542,7 @@ async fn run_asks_for_human_help_after_three_consecutive_ci_fixes() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn ci_job_that_failed_after_two_fixes_or_also_fails_on_main_is_not_fixed() {
+async fn ci_job_is_not_fixed_after_two_failed_fixes_or_when_it_also_fails_on_main() {
     if !can_run().await {
         return;
     }
@@ -660,7 +660,7 @@ async fn review_comments_on_lines_are_answered_in_their_threads() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn base_branch_draft_state_and_commits_set_by_people_are_not_overwritten() {
+async fn pull_request_edits_and_commits_by_people_are_not_overwritten() {
     if !can_run().await {
         return;
     }
@@ -782,7 +782,7 @@ async fn review_submitted_during_a_fix_is_answered_after_the_fix() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn fifty_ci_events_cause_one_pull_request_read_and_a_merge_of_main_is_not_undone() {
+async fn pull_request_is_read_once_for_fifty_ci_events_and_keeps_a_persons_merge() {
     if !can_run().await {
         return;
     }

@@ -164,7 +164,7 @@ async fn review_that_requests_changes_is_sent_to_the_drafter_with_line_comments(
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn edited_or_deleted_gate_comment_is_restored_and_approval_then_needs_the_hash() {
+async fn approval_needs_the_hash_after_an_edited_or_deleted_gate_comment_is_restored() {
     for deletes in [false, true] {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;

@@ -209,7 +209,7 @@ async fn unanswered_scope_gate_sends_one_reminder_and_then_ends_the_run() {
 }
 
 #[tokio::test]
-async fn run_halts_without_a_scope_gate_when_the_extra_file_is_missing_or_not_ours() {
+async fn extra_file_that_is_missing_or_changed_by_a_person_opens_no_scope_gate() {
     if !can_run().await {
         return;
     }
@@ -232,7 +232,7 @@ async fn run_halts_without_a_scope_gate_when_the_extra_file_is_missing_or_not_ou
 }
 
 #[tokio::test]
-async fn unproven_replacement_tests_halt_the_run_and_its_status_shows_the_code() {
+async fn run_with_unproven_replacement_tests_halts_and_shows_its_code_in_the_status() {
     if !can_run().await {
         return;
     }

@@ -114,7 +114,7 @@ async fn files_merged_from_the_default_branch_are_not_listed_as_pushed_by_others
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn branch_rewritten_by_a_person_is_left_unchanged_and_a_new_branch_is_opened() {
+async fn branch_rewritten_by_a_person_is_kept_and_a_new_pull_request_is_opened() {
     for orphan in [true, false] {
         let mut w = world_of_files().await;
         w.comes_to_the_gate().await;

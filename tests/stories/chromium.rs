@@ -167,7 +167,7 @@ async fn world_with_full_pages() -> World {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn pages_work_in_both_themes_and_widths_and_by_keyboard() {
+async fn each_page_fits_wide_and_narrow_screens_in_both_themes_and_works_by_keyboard() {
     let w = world_with_full_pages().await;
     let Some(browser) = Chromium::start().await else { return };
     let (open, door) = (w.socket(), w.pages().await);

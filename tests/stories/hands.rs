@@ -399,7 +399,7 @@ async fn change_is_tested_on_the_new_default_branch_head_when_it_moves_during_th
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn run_keeps_waiting_for_the_merge_when_a_fix_fails_on_the_default_branch() {
+async fn run_keeps_waiting_for_the_merge_when_default_branch_changes_break_a_fix() {
     if !can_run().await {
         return;
     }

@@ -175,7 +175,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn pull_request_for_a_spec_has_tests_that_fail_without_its_code() {
+async fn pull_request_for_a_spec_has_tests_that_fail_without_the_new_code() {
     if !can_run().await {
         return;
     }
@@ -479,7 +479,7 @@ fn overflow_test() -> Value {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn code_is_fixed_when_only_a_reviewer_test_fails_and_the_test_is_kept() {
+async fn code_that_fails_only_a_reviewer_test_is_fixed_and_the_test_is_kept() {
     if !can_run().await {
         return;
     }
@@ -779,7 +779,7 @@ async fn response_without_reviewer_tests_is_reported_and_does_not_halt_the_run()
 }
 
 #[tokio::test]
-async fn broken_existing_tests_halt_the_run_before_any_model_call() {
+async fn existing_tests_that_do_not_build_halt_the_run_before_any_model_call() {
     if !can_run().await {
         return;
     }
@@ -803,7 +803,7 @@ async fn broken_existing_tests_halt_the_run_before_any_model_call() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn spec_that_cannot_be_built_halts_the_run_before_any_model_call() {
+async fn spec_with_invalid_test_paths_halts_the_run_before_any_model_call() {
     if !can_run().await {
         return;
     }

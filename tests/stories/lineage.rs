@@ -44,7 +44,7 @@ fn links(w: &World) -> Vec<(String, String, Value)> {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn audit_chain_covers_every_run_record_and_the_commit_cites_an_entry() {
+async fn audit_chain_covers_every_run_record_and_is_cited_in_the_approval_commit() {
     let w = world_with_finished_run().await;
     let links = links(&w);
     let keys: Vec<&str> = links.iter().map(|(key, ..)| key.as_str()).collect();
@@ -103,7 +103,7 @@ async fn audit_chain_covers_every_run_record_and_the_commit_cites_an_entry() {
 }
 
 #[tokio::test]
-async fn audit_chain_has_all_evidence_and_the_pull_request_cites_its_head_hash() {
+async fn audit_chain_has_each_evidence_type_and_its_head_is_cited_in_the_pull_request() {
     // The checks remove the number from the heading.
     let draft = design().replacen("## Requirements\n", "## 3. Requirements\n", 1);
     let script = Script::default()

@@ -252,7 +252,7 @@ an unclosed fence
 /override because";
 
 #[tokio::test]
-async fn hostile_model_text_creates_no_mention_command_or_active_markup_on_github() {
+async fn hostile_model_text_creates_no_mentions_commands_or_markup_on_github() {
     // The design leaves out hidden text: with it the draft would be sent back before people see it.
     let visible = HOSTILE.replace("<!-- countersign:status -->", "").replace("<script>alert(1)</script>", "");
     let visible = visible.replace(['\u{202e}', '\u{202c}', '\u{2066}', '\u{2069}'], "");

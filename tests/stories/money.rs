@@ -223,7 +223,7 @@ async fn model_call_over_midnight_is_billed_to_the_day_it_started() {
 }
 
 #[tokio::test]
-async fn pause_comment_says_so_when_waiting_for_the_next_day_does_not_help() {
+async fn pause_comment_says_waiting_does_not_help_if_a_call_exceeds_the_daily_cap() {
     let mut w = priced_world("repository_day = \"$0.50\"", true).await;
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Draft the design").body;
@@ -328,7 +328,7 @@ async fn cost_reserved_for_a_call_lost_in_a_crash_stays_reserved_until_settled()
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn status_gate_pull_request_and_cost_report_show_the_same_spending() {
+async fn spending_shown_in_each_comment_and_the_pull_request_matches_the_cost_report() {
     let mut w = priced_world("", true).await;
     w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
@@ -447,7 +447,7 @@ async fn retry_command_resumes_a_halted_run() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn repeated_budget_command_raises_the_cap_once_and_malformed_ones_are_refused() {
+async fn budget_command_raises_the_cap_once_if_repeated_and_is_refused_if_malformed() {
     let mut w = priced_world("run = \"$1\"\nrun_at_most = \"$4\"", true).await;
     w.comment("max", "/budget +1").await;
     assert!(w.run().await.is_none() && w.reactions_to("/budget +1").contains("[]"), "{}", w.thread());

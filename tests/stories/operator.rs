@@ -163,7 +163,7 @@ async fn operator_pause_is_shown_in_the_status_comment_until_it_ends() {
 }
 
 #[tokio::test]
-async fn pause_note_is_added_to_a_status_comment_with_any_line_endings() {
+async fn pause_note_is_added_to_a_status_comment_with_mixed_line_endings() {
     let mut w = world().await;
     let open = w.socket();
     w.comes_to_the_gate().await;
@@ -418,7 +418,7 @@ async fn check_command_reports_damaged_data() {
 }
 
 #[tokio::test]
-async fn run_continues_on_sqlite_files_from_a_postgres_backup() {
+async fn run_from_a_postgres_backup_continues_on_sqlite_files() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;

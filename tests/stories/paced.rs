@@ -111,7 +111,7 @@ async fn run_eight_issues(approved_after: Duration) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn eight_concurrent_runs_finish_for_any_approval_delay() {
+async fn eight_concurrent_runs_finish_with_approval_delays_of_up_to_a_minute() {
     let after: &[u64] = if crate::world::all() { &[1, 10, 60] } else { &[1] };
     for &seconds in after {
         run_eight_issues(Duration::from_secs(seconds)).await;

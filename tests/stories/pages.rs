@@ -289,7 +289,7 @@ async fn every_post_request_of_a_read_only_session_returns_403() {
 }
 
 #[tokio::test]
-async fn request_with_a_wrong_origin_form_key_or_host_header_is_refused() {
+async fn request_with_a_wrong_origin_header_host_header_or_form_key_is_refused() {
     let mut w = world().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;
@@ -327,7 +327,7 @@ async fn request_with_a_wrong_origin_form_key_or_host_header_is_refused() {
 
 /// Several servers on one database may share the public host name. A session for that name must work on each of them.
 #[tokio::test]
-async fn session_for_the_public_name_works_on_every_server() {
+async fn session_for_the_public_host_name_works_on_every_server() {
     let w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;
     let (_open, mut doors) = (w.socket(), [w.pages().await, w.pages().await]);
     let link = w.link(true).await;
@@ -345,7 +345,7 @@ async fn session_for_the_public_name_works_on_every_server() {
 }
 
 #[tokio::test]
-async fn operator_can_pause_resume_and_replay_deliveries() {
+async fn pages_let_the_operator_pause_the_server_and_replay_deliveries() {
     let mut w = world().await;
     knock("torn", "issues", "{").at(w.webhook.clone()).await;
     w.settle().await;

@@ -103,7 +103,7 @@ async fn unchanged_prompt_is_not_sent_again_after_a_refusal_or_truncation() {
 
 /// A design of maximum length costs $0.80, which is just below the budget of $0.82.
 #[tokio::test]
-async fn run_does_not_pause_when_its_cap_covers_the_cost_from_counted_tokens() {
+async fn run_is_not_paused_if_the_cost_estimated_from_token_counts_is_below_the_cap() {
     let (url, api) = drafting().await;
     let setting = Setting {
         models: Some(("anthropic:opus", "stub:reviewer")),

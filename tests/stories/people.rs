@@ -59,7 +59,7 @@ async fn runs_per_day_limit_applies_to_each_person() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn label_no_agent_prevents_and_stops_runs() {
+async fn no_agent_label_prevents_new_runs_and_stops_a_live_run() {
     let mut w = world_with_toml("").await;
     w.hub.label(w.repo, w.issue, w.user("tess"), "no-agent").unwrap();
     w.label("maya", LABEL).await;

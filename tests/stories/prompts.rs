@@ -255,7 +255,7 @@ async fn prompts_include_interfaces_of_named_files() {
 }
 
 #[tokio::test]
-async fn issue_file_and_model_text_cannot_break_out_of_prompt_segments() {
+async fn text_of_issues_files_and_models_cannot_break_out_of_prompt_segments() {
     /// Returns edits that match nothing and contain the prompt's own fence word. The step quotes these edits in its
     /// next prompt.
     fn echoes(prompt: &str) -> String {

@@ -148,19 +148,19 @@ async fn assert_rebuilt(table: &str) {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn change_of_a_python_release_is_reproduced_from_its_issue() {
+async fn change_released_in_a_python_package_is_reproduced_from_its_issue() {
     assert_rebuilt(include_str!("../../fixtures/released/parse.toml")).await;
 }
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn change_of_a_javascript_release_is_reproduced_from_its_issue() {
+async fn change_released_in_a_javascript_package_is_reproduced_from_its_issue() {
     assert_rebuilt(include_str!("../../fixtures/released/fastify-error.toml")).await;
 }
 
 /// `.ci/run` does not fetch these releases, because the test needs Go and checkouts of both releases.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn change_of_a_go_release_is_reproduced_from_its_issue() {
+async fn change_released_in_a_go_package_is_reproduced_from_its_issue() {
     assert_rebuilt(include_str!("../../fixtures/released/uuid.toml")).await;
 }

@@ -203,7 +203,7 @@ async fn review_is_requested_once_more_when_the_response_is_empty() {
 }
 
 #[tokio::test]
-async fn gate_without_a_verdict_offers_a_review_by_the_reviewer_set_in_a_reload() {
+async fn gate_without_a_verdict_offers_a_review_by_the_newly_configured_reviewer() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused").only("stub-reviewer");
     let critic = "[[model]]\nid = \"critic\"\nproviders = [\"stub\"]\nfamily = \"critics\"\ncontext = 1000000\n\
                   max_output = 64000\nprice = { input = 0, output = 0 }\n";

@@ -271,7 +271,7 @@ async fn restart_between_tool_turns_continues_at_the_next_turn() {
 }
 
 #[tokio::test]
-async fn budget_pause_between_tool_turns_repeats_no_paid_call() {
+async fn paid_call_is_not_repeated_after_a_budget_pause_between_tool_turns() {
     let script = Script::default().drafts(&reads("")).drafts(&design()).reviews(&approved());
     let script = Some(format!("billed = true\n{}", script.toml()));
     let toml = format!("{PRICES}[budget]\nrun = \"$1\"\n[lld]\ntools = true\n");

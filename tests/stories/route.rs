@@ -175,7 +175,7 @@ async fn unclear_request_offers_commands_to_choose_from() {
 
 /// Requests that the earlier router did not recognize because of their wording.
 #[tokio::test]
-async fn free_text_request_in_any_language_starts_the_workflow_of_its_routed_skill() {
+async fn request_in_varied_wording_or_language_starts_the_routed_workflow() {
     let long = format!("{} the totals are wrong", "word ".repeat(12_000));
     for (request, skill, workflow) in [
         ("investigate why /upgrade-to-templates command isn't there", "bug-brief", "issue"),
@@ -388,7 +388,7 @@ async fn answer_to_an_open_question_is_routed_together_with_its_request() {
 }
 
 #[tokio::test]
-async fn approve_line_of_a_stopped_run_is_answered_that_this_run_was_stopped() {
+async fn reply_to_an_approve_line_says_that_the_run_was_stopped() {
     let mut question = router_answer("bug-brief", 0.99);
     question["intent"] = json!("question");
     let mut w = router_world(&[text(&question.to_string())], Setting::default()).await;

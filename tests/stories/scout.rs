@@ -265,7 +265,7 @@ async fn scout_prompts_include_repository_code_when_send_code_is_set() {
 }
 
 #[tokio::test]
-async fn narrator_plans_scout_searches_and_topic_words_replace_an_unusable_plan() {
+async fn topic_words_replace_an_unusable_scout_search_plan_of_the_narrator() {
     let plan = r#"Sure: {"queries": ["time sheets repo:ann/week-secret"]}"#;
     let again = r#"{"queries": ["time; sheets", "week"]}"#;
     let answer = |text: &str| json!({ "role": "narrator", "text": text });

@@ -383,7 +383,7 @@ async fn auto_label_starts_no_spec_run_after_the_design_run_is_stopped() {
 /// command.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn implement_from_design_writes_the_spec_first() {
+async fn implement_run_that_starts_from_a_design_writes_the_spec_first() {
     let files = vec![("Cargo.toml".to_owned(), b"[package]\n".to_vec())];
     let toml = "[implement]\nfrom = \"lld\"\n".to_owned();
     let mut w = world_with_design(Setting { files, toml, ..Setting::default() }).await;
@@ -413,7 +413,7 @@ async fn implement_from_design_writes_the_spec_first() {
 }
 
 #[tokio::test]
-async fn halt_comment_of_implement_from_design_names_the_next_command() {
+async fn halt_comment_of_an_implement_run_from_a_design_names_the_next_command() {
     let toml = "[implement]\nfrom = \"lld\"\n[spec]\ndraft_gate = true\nexpire_days = 1\n".to_owned();
     let mut w = World::new(Setting { toml: toml.clone(), ..Setting::default() }).await;
     w.comment("sam", "/implement").await;

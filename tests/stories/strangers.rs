@@ -112,7 +112,7 @@ async fn deleted_comment_does_not_delay_later_comments() {
 }
 
 #[tokio::test]
-async fn commands_answered_per_user_are_limited_to_five_per_minute() {
+async fn at_most_five_command_comments_per_user_are_answered_per_minute() {
     let mut w = World::at_the_gate(Setting::default()).await;
     let (stranger, eyes) = (w.user("stranger"), |w: &World, who: &str| {
         w.view().comments.iter().filter(|c| c.author == who && !c.reactions.is_empty()).count()
@@ -450,7 +450,7 @@ async fn status_line(client: &mut TcpStream) -> Option<String> {
 }
 
 #[tokio::test]
-async fn webhook_responds_without_the_whole_body_if_it_is_unsigned_or_too_slow() {
+async fn webhook_refuses_an_unsigned_or_too_slow_request_before_its_body_is_complete() {
     let w = world().await;
     let address = w.webhook.socket_addrs(|| None).unwrap()[0];
     for headers in ["", "X-Hub-Signature: sha1=00\r\n", "X-Hub-Signature-256: sha256=00\r\n"] {
@@ -527,7 +527,7 @@ async fn reviews_sent_with_the_review_buttons_are_answered_like_comments() {
 }
 
 #[tokio::test]
-async fn approve_without_an_approving_review_is_refused_with_an_explanation() {
+async fn approve_command_is_refused_with_a_reason_unless_the_verdict_is_approved() {
     let script = Script::default().drafts(&design()).fails("reviewer", "truncated").toml();
     let mut w = World::new(Setting { as_files: true, script: Some(script), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;

@@ -83,7 +83,7 @@ async fn removed_status_label_is_restored_only_once_before_the_next_gate() {
 }
 
 #[tokio::test]
-async fn old_gate_comment_says_sent_back_and_only_the_new_one_has_the_approve_line() {
+async fn old_gate_comment_says_sent_back_and_loses_its_approve_line_after_revise() {
     let mut w = World::waiting_at_gate().await;
     w.pass(60);
     let revise = "/revise say what happens to an empty file";

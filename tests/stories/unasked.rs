@@ -200,7 +200,7 @@ async fn design_needs_human_approval_if_branch_or_issue_changed_after_draft_appr
 }
 
 #[tokio::test]
-async fn gate_opens_although_disabled_when_repository_settings_are_invalid() {
+async fn disabled_gate_still_opens_when_repository_settings_are_invalid() {
     let files = vec![(".github/countersign.toml".to_owned(), b"[lld]\nmax_round = 2\n".to_vec())];
     let mut w = world_without_gate_with(Setting { files, ..Setting::default() }).await;
     w.comes_to_the_gate().await;

@@ -102,7 +102,7 @@ const ANSWERS_PER_RUN: usize = 16;
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn only_an_approved_verdict_passes_review_and_the_gate_explains_any_other() {
+async fn review_passes_only_when_approved_and_other_verdicts_are_explained_at_the_gate() {
     let (approve, rest): (Vec<_>, Vec<_>) =
         answers().into_iter().partition(|answer| answer.ends == "APPROVED");
     let (open, mut rest): (Vec<_>, Vec<_>) =

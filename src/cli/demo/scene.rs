@@ -592,7 +592,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demo_lists_each_company_that_receives_prompts_once() {
+    fn demo_lists_companies_that_receive_prompts_without_duplicates() {
         let mut models = ModelSettings::with_real_models(Path::new(""), None, None);
         let companies = |models: &ModelSettings, spec| receivers(models, spec).join("; ");
         for (spec, company) in [

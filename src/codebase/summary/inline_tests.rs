@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn only_white_space_between_tokens_may_differ() {
+    fn tests_that_differ_only_in_white_space_between_tokens_are_equal() {
         let of = |within: &str, test: &str| format!("{within}#[cfg(test)]\nmod tests {{\n{test}\n}}");
         let one = split(&of("", "fn a() { is(\"x\\n\\n y\") }"));
         assert_eq!(one, split(&of("", "    fn a() {\n\n        is(\"x\\n\\n y\")\n    }")));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn redefined_assertion_macro_is_found_but_a_mere_mention_of_one_is_not() {
+    fn only_newly_redefined_assertion_macros_are_reported() {
         let shadowed = |after: &str, before: &str| shadowed_assertion(Language::Rust, after, before);
         assert_eq!(shadowed("mod a { macro_rules! assert_eq { ($($x:tt)*) => {} } }", ""), Some("assert_eq"));
         assert_eq!(shadowed("use a::{b,\n  c as assert};", ""), Some("assert"));

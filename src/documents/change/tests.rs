@@ -553,7 +553,7 @@ fn finding_place_can_be_a_test_a_requirement_a_section_or_a_file() {
 }
 
 #[test]
-fn change_format_rules_name_the_sections_and_their_example_edit_parses() {
+fn change_format_rules_name_their_section_and_contain_a_valid_example_edit() {
     let (tests, code) = (format_rules(ChangeSection::Tests), format_rules(ChangeSection::Code));
     assert!(tests.contains("`## Tests`") && tests.contains("Proves: REQ-1") && tests.contains("Guards: "));
     assert!(code.contains("`## Code`") && code.contains("is locked") && !code.contains("Proves:"));

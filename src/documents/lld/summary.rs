@@ -40,7 +40,7 @@ mod tests {
     use super::{super::tests::filled_template, summary};
 
     #[test]
-    fn design_summary_lists_files_counts_and_open_questions() {
+    fn design_summary_shows_changed_files_requirement_counts_and_open_questions() {
         let text = filled_template()
             .replace("### Open Questions\n\nNone.", "### Open Questions\n\n- [ ] Which?\n- [x] Done.");
         insta::assert_snapshot!(summary(&text), @r#"

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn long_request_keeps_its_beginning_and_end() {
+    fn shortened_request_keeps_its_beginning_and_end() {
         assert_eq!(shorten_request("  short 🎉 "), "short 🎉");
         let long = format!("begin{}end", "🎉".repeat(50_000));
         let short = shorten_request(&long);

@@ -260,7 +260,7 @@ mod tests {
     const BUILT_IN: [&str; 3] = ["bug-brief>issue", "feature-brief>lld", "refactor-brief>lld"];
 
     #[test]
-    fn repository_can_add_replace_and_remove_built_in_skills() {
+    fn repository_can_add_skills_and_replace_or_remove_built_in_ones() {
         assert_eq!(load_names_and_faults(&[]), (BUILT_IN.map(str::to_owned).to_vec(), vec![]));
         let market = "\u{feff}---\r\nname: market-analysis-brief\r\ndescription: \"markets --- and\\n their trends\"\r\ncategory: brief\r\n\
                       workflow: scout\r\nquestions:\r\n  - Which quarter?\r\n---\r\nLook --- further.\r\n---\r\n";

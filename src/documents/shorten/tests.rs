@@ -31,7 +31,7 @@ fn shortening_keeps_important_sections_anywhere_in_the_issue() {
 }
 
 #[test]
-fn long_block_is_cut_before_short_blocks_of_the_same_rank() {
+fn long_block_is_cut_and_short_blocks_of_the_same_rank_are_kept() {
     let log = "A line of a long log.\n".repeat(4000);
     let text = format!("Wanted: exit status 2.\n\n{log}\nIt must be said on standard error.\n");
     let cut = shorten(&text, &issue_section_rank, 1000);
@@ -45,7 +45,7 @@ fn long_block_is_cut_before_short_blocks_of_the_same_rank() {
 }
 
 #[test]
-fn log_above_the_first_heading_is_cut_before_later_sections() {
+fn log_above_the_first_heading_is_cut_and_later_sections_are_kept() {
     let log = "A line of a log.\n".repeat(4000);
     let text = format!("{log}\n## Acceptance criteria\n\n- exit status 2\n- a sentence on standard error\n");
     let cut = shorten(&text, &issue_section_rank, 60_000);
@@ -72,7 +72,7 @@ fn section_titles_are_ranked_by_whole_words() {
 }
 
 #[test]
-fn shortened_tables_keep_their_header_and_lists_their_numbers() {
+fn shortened_tables_keep_headers_and_shortened_lists_keep_item_numbers() {
     let rows: String = (0..40).map(|n| format!("| {n} | a cell of words |\n")).collect();
     let items: String = (1..40).map(|n| format!("{n}. an item of words\n   and more\n")).collect();
     let text = format!("# T\n\n| N | W |\n|---|---|\n{rows}\n## List\n\n{items}");

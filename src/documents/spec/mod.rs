@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn spec_format_rules_list_every_section_and_shortening_a_spec_keeps_its_tests() {
+    fn spec_format_rules_list_every_section_and_a_shortened_spec_keeps_its_tests() {
         let rules = format_rules();
         assert!(SECTIONS.iter().all(|spec| rules.contains(&spec.heading())), "{rules}");
         let text = SOUND.replace("the style", &"the style ".repeat(200));

@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delivery_subject_is_read_from_ids_and_ignores_other_fields() {
+    fn delivery_subject_is_built_from_the_ids_in_the_webhook_body() {
         let body =
             br#"{"action":"x","issue":{"user":{"id":1},"number":4},"repository":{"id":9,"owner":{"id":2}},
             "installation":{"id":7,"node_id":"m"}}"#;

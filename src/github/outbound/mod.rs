@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn inline_text_and_code_helpers_neutralise_markdown() {
+    fn text_and_code_formatting_functions_neutralise_markdown() {
         let text = "# *a* [b](http://c) <d> `e`\n| f @g #1 www.h.i _j_ !";
         assert_eq!(
             inline_text(text, 200).replace(GUARD, "·"),

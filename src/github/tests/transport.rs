@@ -150,7 +150,7 @@ async fn repository_is_looked_up_by_id_when_its_name_is_not_found() {
 }
 
 #[tokio::test]
-async fn next_page_is_requested_from_the_api_host_for_any_host_in_the_link() {
+async fn next_page_is_requested_from_the_api_host_even_if_the_link_names_another() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /api/v3/installation/repositories?per_page=100" => {
             let more = json!({ "repositories": [{ "id": 1, "full_name": "o/a" }] });

@@ -37,7 +37,7 @@ async fn comment_ends_with_its_marker() {
 }
 
 #[tokio::test]
-async fn interrupted_comment_is_reused_and_its_duplicate_is_deleted() {
+async fn existing_comment_with_the_marker_is_reused_and_its_duplicate_is_deleted() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1/comments?per_page=100&page=1" => {
             canned(200, json!([comment(1, 8, "/lld")])).map(|a| {
@@ -211,7 +211,7 @@ async fn commit_made_before_an_interruption_is_found_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn commit_with_our_message_but_different_bytes_is_not_counted_as_ours() {
+async fn commit_with_the_same_message_but_different_bytes_is_a_conflict() {
     let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => canned(
             200,
@@ -422,7 +422,7 @@ async fn pull_request_title_starts_with_wip_when_drafts_are_not_supported() {
 }
 
 #[tokio::test]
-async fn check_run_requires_our_commit_and_is_looked_up_before_a_retry() {
+async fn check_run_requires_a_commit_of_the_bot_and_is_looked_up_before_a_retry() {
     let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/main" => {
             let object = json!({ "sha": oid('a'), "type": "commit" });

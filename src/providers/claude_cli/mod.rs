@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn system_prompt_that_is_too_long_is_sent_inside_the_prompt() {
+    fn system_prompt_over_the_argument_limit_is_sent_inside_the_prompt() {
         let long = "x".repeat(ARGUMENT_BYTES + 1);
         let (system, prompt) = split_prompt(&call(&long, "ask"), ARGUMENT_BYTES);
         assert!(system.len() < 100);

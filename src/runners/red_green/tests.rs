@@ -82,7 +82,7 @@ fn new_test_may_fail_by_an_assertion_or_by_a_missing_name_declared_in_the_spec()
 }
 
 #[test]
-fn red_phase_rejects_new_tests_that_pass_or_are_skipped_or_fail_for_other_reasons() {
+fn red_phase_rejects_new_tests_that_pass_are_skipped_or_fail_for_a_wrong_reason() {
     for (test, why) in [
         (TestResult::passed("s::new more"), "passes without the code"),
         (TestResult::skipped("s::new more", ""), "is skipped"),
@@ -470,7 +470,7 @@ fn adversarial_test_result_counts_only_if_both_test_runs_agree() {
 }
 
 #[test]
-fn new_tests_that_need_the_code_to_compile_must_fail_against_its_stubs() {
+fn stub_run_classifies_uncompiled_tests_as_weak_assertion_or_compile() {
     let row = |name: &str| ExpectedTest {
         file: "tests/new.rs".into(),
         name: name.into(),

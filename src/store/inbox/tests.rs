@@ -167,7 +167,7 @@ async fn deliveries_run_in_parallel_across_issues_and_in_order_within_an_issue()
 }
 
 #[tokio::test]
-async fn postponed_delivery_delays_later_ones_of_its_issue_only_up_to_a_limit() {
+async fn postponed_delivery_delays_later_deliveries_of_its_issue_for_a_limited_time() {
     let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2))] {
         b.accept(id, on).await;

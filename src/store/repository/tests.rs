@@ -228,7 +228,7 @@ async fn database_damage_found_after_opening_blocks_only_its_own_repository() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_continue_with_more_repositories_than_databases_may_be_open_at_once() {
+async fn runs_of_all_repositories_continue_when_the_open_database_limit_is_reached() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
     let repos = limits::OPEN_REPOSITORIES as u64 + 5;

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn adversarial_test_evidence_mentions_earlier_code_versions_and_unreviewed_tests() {
+    fn adversarial_test_evidence_notes_an_older_code_version_and_a_missing_review() {
         let (now, before) = (Some(Hash::digest(b"now")), Some(Hash::digest(b"before")));
         let mut adversary = AdversarialResults { of: before, ..AdversarialResults::default() };
         let told = |adversary: &AdversarialResults, document| {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn adversarial_test_with_a_taken_name_is_refused_if_the_runner_reports_no_files() {
+    fn adversarial_test_name_must_be_unique_if_the_runner_reports_no_files() {
         for (runner, name, taken) in [
             ("command", "full", true),
             ("command", "Other::Sums::full", true),

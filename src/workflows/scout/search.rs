@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn scout_topic_has_no_links_and_its_slug_is_used_as_file_name() {
+    fn links_are_removed_from_a_scout_topic_and_slugs_are_short_ascii() {
         assert_eq!(topic("  weekly reports ", "T"), "weekly reports");
         assert_eq!((topic(" ", "T").as_str(), topic("https://a.b", "T").as_str()), ("T", "T"));
         assert_eq!(topic("weeks, see https://a.b", "T"), "weeks, see");

@@ -234,7 +234,7 @@ async fn delivery_waits_for_a_node_that_serves_its_installation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn value_put_into_the_index_cache_of_a_node_is_read_back() {
+async fn index_cache_returns_the_stored_value() {
     let Some(nodes) = Nodes::new(1) else { return };
     let key = CacheKey::from_parts([b"blob".as_slice()]);
     nodes.stores[0].cache(REPO).await.unwrap().put([(key, PackedValue::pack(&key, b"answer"))]).unwrap();

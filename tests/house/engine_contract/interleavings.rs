@@ -391,7 +391,7 @@ fn consumes_answer(left: &Checkpoint) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stored_data_stays_correct_over_random_store_operations_and_crashes() {
+async fn store_invariants_hold_after_random_operations_and_crashes() {
     for seed in 1..=6 {
         let mut simulation = Simulation::new(seed);
         for _ in 0..200 {

@@ -104,7 +104,7 @@ async fn old_and_new(mut w: World) -> (World, RunId, RunId) {
 }
 
 #[tokio::test]
-async fn archive_moves_only_runs_that_ended_long_ago() {
+async fn archive_moves_only_runs_that_ended_before_the_age_limit() {
     let (mut w, old, new) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));

@@ -90,7 +90,7 @@ fn demo_of_the_ask_story_ends_with_a_design() {
 
 #[test]
 #[ignore = "takes long"]
-fn demo_through_spec_writes_a_spec_after_the_design() {
+fn demo_through_option_with_spec_writes_a_spec_after_the_design() {
     let output = run_countersign(&["demo", "--yes", "--through", "spec"]);
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{printed}\n{}", text(&output.stderr));
@@ -233,7 +233,7 @@ fn demo_data_directory_may_be_relative_and_existing_files_are_kept() {
 
 #[test]
 #[ignore = "takes long"]
-fn demo_accepts_a_typed_answer_and_serves_pages_until_enter() {
+fn demo_accepts_a_typed_answer_and_serves_pages_until_enter_is_pressed() {
     let mut demo = Running::start(countersign(&["demo", "--through", "lld"]).stdin(Stdio::piped()));
     let mut typing = demo.child.stdin.take().unwrap();
     let line = demo.wait_for_line("Answer on the page, or here; for example:");

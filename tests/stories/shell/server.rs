@@ -281,7 +281,7 @@ fn wrong_webhook_secret_is_logged_and_found_by_doctor() {
 }
 
 #[test]
-fn setup_prints_an_ssh_tunnel_for_its_page() {
+fn setup_prints_an_ssh_tunnel_command_for_the_setup_page() {
     let home = tempdir().unwrap();
     let config = home.path().join("countersign.toml");
     let mut setup = Running::start(&mut countersign(&[

@@ -2,7 +2,7 @@
 //! covered.
 //!
 //! `fixtures/stages-VERSION.tar.zst` contains a directory for each row of [`STAGES`], with the directories of the bot
-//! and the hub as a kill left them. [`each_stage_resumes_from_data_of_the_first_version`] writes the file only if
+//! and the hub as a kill left them. [`each_stage_resumes_from_data_stored_by_the_first_version`] writes the file only if
 //! `UPDATE_STATES` is set and the file does not exist. An existing file is never rewritten. The keys and secrets in the
 //! file give access to nothing.
 
@@ -223,7 +223,7 @@ fn file() -> PathBuf {
 /// case fix the code that reads the data, never the fixture.
 #[tokio::test]
 #[ignore = "takes long"]
-async fn each_stage_resumes_from_data_of_the_first_version() {
+async fn each_stage_resumes_from_data_stored_by_the_first_version() {
     if !file().exists() && std::env::var_os("UPDATE_STATES").is_some() {
         let all = directory();
         for stage in &STAGES {

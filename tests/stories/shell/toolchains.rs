@@ -41,7 +41,7 @@ fn root_only_toolchain() -> TempDir {
 }
 
 #[test]
-fn root_only_toolchain_is_reported_with_the_fix() {
+fn toolchain_readable_only_by_root_is_reported_with_the_fix() {
     if !geteuid().is_root() {
         return eprintln!("skipped: only root's sandbox has another user without bubblewrap");
     }

@@ -179,7 +179,7 @@ fn damaged_file_is_summarized_with_correct_line_numbers() {
 }
 
 #[test]
-fn item_with_a_syntax_error_is_omitted_from_the_summary_and_other_items_are_not() {
+fn only_the_item_with_a_syntax_error_is_omitted_from_the_summary() {
     let text = "pub fn before() {}\n\npub fn broken(a: u32, ) -> { } }\n\npub fn after(b: u8) {}\n";
     let summary = summarize(Language::Rust, text);
     assert!(summary.partial);
@@ -261,7 +261,7 @@ fn summary_of_statements_with_many_names_stays_within_its_size_limit() {
 /// Summarizes long texts, each of which took minutes when the summary took quadratic time.
 #[test]
 #[ignore = "takes long"]
-fn long_texts_are_summarized_in_linear_time() {
+fn summary_of_long_repetitive_text_has_correct_line_numbers() {
     let nested = "#ifdef A\n#else\n".repeat(8_000) + &"#endif\n".repeat(8_000);
     let children =
         format!("class A\n{}{}end\n", "  attr :a\n".repeat(4_900), "  private :b\n".repeat(30_000));
@@ -290,7 +290,7 @@ fn parsing_times_out_on_input_that_stalls_the_parser() {
 }
 
 #[test]
-fn long_signature_is_cut_and_marked() {
+fn long_signature_is_cut_and_ends_with_an_ellipsis() {
     let text = format!("pub fn f(\n{}) {{}}\n", "    a: u32,\n".repeat(100));
     let summary = summarize(Language::Rust, &text);
     assert_exact(&text, &summary);

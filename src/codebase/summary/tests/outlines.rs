@@ -43,7 +43,7 @@ fn outline_of_a_config_file_lists_only_top_level_keys() {
 }
 
 #[test]
-fn outlines_of_truncated_and_long_texts_stay_correct_and_within_limits() {
+fn outlines_of_truncated_texts_are_exact_and_outlines_of_long_texts_are_limited() {
     let text = "# é\n```\n{\"a\\\": {\n[[x\n'''\n\"\"\"\nk: v\n<!--\n".repeat(3);
     for language in [Language::Json, Language::Markdown, Language::Toml, Language::Yaml] {
         for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {

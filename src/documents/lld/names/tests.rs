@@ -76,7 +76,7 @@ fn code_name_is_reported_if_its_last_segment_is_in_no_file() {
 }
 
 #[test]
-fn names_in_the_repository_the_design_or_other_projects_are_not_reported() {
+fn names_known_from_repository_design_or_other_projects_are_not_reported() {
     let code =
         "pub fn parse_all(deep: Option<LineCount>) -> u8;\nstruct Line { line_count: u8 }\nfn parse_shet();";
     for text in [
