@@ -120,7 +120,10 @@ pub fn wrong_option_reply(verb: Verb, line: &ApproveLine) -> OutboundBody {
 /// Returns the reply to an approval without a hash if several gates are open.
 pub fn ambiguous_gate_reply(lines: &[ApproveLine]) -> OutboundBody {
     let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
-    frame_reply(&format!("Several decisions are open here. Write the line you mean:\n\n{}", all.join("\n\n")))
+    frame_reply(&format!(
+        "Several decisions are open here. Write one of these lines:\n\n{}",
+        all.join("\n\n")
+    ))
 }
 
 /// Returns the reply to an approval of a stage that has no open gate.

@@ -363,7 +363,7 @@ async fn change_is_tested_on_the_new_default_branch_head_when_it_moves_during_th
     w.stands(RunViewStatus::Asking).await;
     let (gate, calls) = (w.gate().replace('\\', ""), w.calls().await.len());
     let expected = format!(
-        "The change also passes on `{moved}`, a newer commit of `main` that changes none of its files: 2 tests of the \
+        "The change also passes on `{moved}`, a newer commit of `main` that changes none of the files of this change: 2 tests of the \
          change and 2 others."
     );
     assert!(gate.contains(&expected), "{gate}");
@@ -374,7 +374,7 @@ async fn change_is_tested_on_the_new_default_branch_head_when_it_moves_during_th
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     let expected = format!(
-        "The change fails tests on `{moved}`, a newer commit of `main` that changes none of its files: `sums::wraps wraps`"
+        "The change fails tests on `{moved}`, a newer commit of `main` that changes none of the files of this change: `sums::wraps wraps`"
     );
     assert!(
         halt.contains(&expected)

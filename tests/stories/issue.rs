@@ -519,7 +519,7 @@ async fn question_with_an_invented_quote_is_dropped() {
 }
 
 #[tokio::test]
-async fn route_model_sees_code_and_its_open_questions_are_posted() {
+async fn routing_prompt_includes_code_and_questions_of_the_model_are_posted() {
     let asks: fn(&str) -> String = |_| {
         let quote = "must print a line a week";
         let question = "Does a week begin on Monday, or on Sunday as in `src/lib.rs`?";

@@ -174,7 +174,7 @@ async fn run_finishes_when_other_people_pushed_after_its_approved_commit() {
 }
 
 #[tokio::test]
-async fn stopping_a_run_before_its_first_comment_takes_three_comment_lookups() {
+async fn run_stopped_before_its_first_comment_looks_for_the_comment_three_times() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(1).await;

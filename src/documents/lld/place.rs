@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn finding_place_counts_as_changed_only_if_its_text_changed() {
+    fn location_of_a_finding_counts_as_changed_only_if_its_text_changed() {
         let before = filled_template();
         let now = before.replacen("Modify | the exit code is 2", "Modify | the exit code is 3", 1);
         assert_ne!(before, now);

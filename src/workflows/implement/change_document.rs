@@ -42,7 +42,7 @@ const DESIGN: &str = "lld";
 /// Kind of the background text that contains the locked tests. The drafter of the code sees this text.
 pub(super) const LOCKED_TESTS: &str = "locked-tests";
 pub(super) const LOCKED_HEADING: &str =
-    "The tests, which are locked: they were seen to fail, and the code is to make them pass";
+    "The locked tests: they failed without the code, and the code must make them pass";
 
 /// Maximum number of uncovered lines listed for the model that writes tests.
 const MOST_LINES_FOR_MODELS: usize = 40;
@@ -547,7 +547,7 @@ impl StageDocument for ChangeDocument {
             "- It has the files of the approved spec and no other, but for tests that joined them as told below{}, and each search \
              stands in its file at commit {commit} once.\n- \
              {tests}\n{runs}",
-            if self.leaves.is_empty() { "" } else { " and what people allowed besides" }
+            if self.leaves.is_empty() { "" } else { " and what people allowed in addition" }
         )
     }
 

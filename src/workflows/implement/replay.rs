@@ -47,8 +47,8 @@ impl BaseReplay {
         let (branch, commit) = (sanitize_line(&self.branch).replace('`', "'"), self.commit.short());
         match &self.came {
             ReplayOutcome::Passed(locked, kept) => format!(
-                "The change also passes on `{commit}`, a newer commit of `{branch}` that changes none of its \
-                 files: {} of the change and {}.",
+                "The change also passes on `{commit}`, a newer commit of `{branch}` that changes none of the \
+                 files of this change: {} of the change and {}.",
                 count(*locked, "test", "tests"),
                 count(*kept, "other", "others")
             ),
@@ -60,7 +60,7 @@ impl BaseReplay {
                 )
             }
             ReplayOutcome::Failed(failing) => format!(
-                "The change fails tests on `{commit}`, a newer commit of `{branch}` that changes none of its files: {}.",
+                "The change fails tests on `{commit}`, a newer commit of `{branch}` that changes none of the files of this change: {}.",
                 failing.join("; ")
             ),
         }
