@@ -182,7 +182,7 @@ async fn broken_repository_settings_are_reported_and_ignored() {
     for (file, complaint) in [
         ("[lld]\nmax_rounds = 2\nmax_round = 3\n", "toml:3:"),
         ("[lld\n", "toml:1:"),
-        ("[lld]\nmax_rounds = 9\n", "outside 1 to 3, what the server allows"),
+        ("[lld]\nmax_rounds = 9\n", "outside 1 to 3, the range that the server allows"),
         ("[models]\ndrafter = \"stub:other\"\n", "models"),
     ] {
         let mut w = World::new(Setting { files: repository_file(file), ..Setting::default() }).await;

@@ -86,7 +86,11 @@ async fn file_outside_the_spec_is_added_to_the_change_after_human_approval() {
     w.comment("sam", "/approve scope +src/limit.rs").await;
     w.tried().await;
     w.stands(RunViewStatus::Asking).await;
-    assert!(w.last("does not list").body.contains("**Allowed by `sam`**"), "{}", w.thread());
+    assert!(
+        w.last("needs files that the approved spec does not list").body.contains("**Allowed by `sam`**"),
+        "{}",
+        w.thread()
+    );
     let gate = w.gate().replace('\\', "");
     assert!(gate.contains("+pub const MOST: u8 = 255;"), "{gate}");
     assert!(

@@ -808,17 +808,20 @@ async fn spec_with_invalid_test_paths_halts_the_run_before_any_model_call() {
         return;
     }
     let ([design, spec, ..], files) = small();
-    let among = spec.replace("_largest | `tests/new.rs` |", "_largest | `src/lib.rs` |");
-    let clash = |text: &str| {
-        text.replace(
-            "| `tests/new.rs` | Add | The",
-            "| `tests/Old.rs` | Add | x |\n| `tests/new.rs` | Add | The",
-        )
+    let add_file = |text: &str, path: &str| {
+        let row = "| `tests/new.rs` | Add | The";
+        let text = text.replace(row, &format!("| `{path}` | Add | x |\n{row}"));
+        text.replace("### tests/new.rs", &format!("### {path}\n\nAnother.\n\n### tests/new.rs"))
     };
-    let other = clash(&spec).replace("### tests/new.rs", "### tests/Old.rs\n\nAnother.\n\n### tests/new.rs");
+    let among =
+        add_file(&spec, "src/more.rs").replace("_largest | `tests/new.rs` |", "_largest | `src/more.rs` |");
     for (design, spec, why) in [
-        (design.clone(), among, "is in a source file"),
-        (clash(&design), other, "`tests/Old.rs` differs from another path only by case"),
+        (add_file(&design, "src/more.rs"), among, "is in a new module"),
+        (
+            add_file(&design, "tests/Old.rs"),
+            add_file(&spec, "tests/Old.rs"),
+            "`tests/Old.rs` differs from another path only by case",
+        ),
     ] {
         let setting = Setting { files: files.clone(), bare: true, ..Setting::default() };
         let mut w =

@@ -140,7 +140,7 @@ async fn one_reply_lists_every_invalid_command_of_a_comment() {
     assert_eq!(w.notifying(), before + 1, "{}", w.thread());
     let comment = w.newest();
     for text in
-        ["Did you mean `/approve`", "no command `/frobnicate`", "was not understood", "what to change"]
+        ["Did you mean `/approve`", "no command `/frobnicate`", "was not understood", "command is incomplete"]
     {
         assert_eq!(comment.matches(text).count(), 1, "{text}:\n{comment}");
     }
