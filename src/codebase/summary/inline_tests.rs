@@ -121,12 +121,17 @@ fn is_test_attribute(attribute: &str, kind: &str) -> bool {
         inner.strip_prefix("cfg").map(str::trim_start).filter(|rest| rest.starts_with('('))
     {
         let predicate: String = predicate.split_whitespace().collect();
-        return holds_without_tests(predicate.trim_end_matches(']')) == Some(false);
+        // Each bracket costs a call below. A predicate with more of them counts as code.
+        let is_short = predicate.matches('(').count() <= MOST_BRACKETS;
+        return is_short && holds_without_tests(predicate.trim_end_matches(']')) == Some(false);
     }
     // `#[tokio::test]`, `#[rstest]`, `#[test_case(1)]`
     let path = inner.split(['(', '=', ']']).next().unwrap_or_default().trim_end();
     kind == "function_item" && (path.ends_with("test") || path.ends_with("test_case"))
 }
+
+/// Maximum number of opening brackets in a `cfg` predicate.
+const MOST_BRACKETS: usize = 50;
 
 /// Evaluates a `cfg` predicate without white space for a build without tests; `None` if other settings decide.
 fn holds_without_tests(predicate: &str) -> Option<bool> {
@@ -270,5 +275,15 @@ mod tests {
             shadowed_assertion(Language::JavaScript, "import * as assert from 'node:assert'", ""),
             None
         );
+    }
+
+    #[test]
+    fn deeply_nested_cfg_predicate_counts_as_code() {
+        let nested = |depth: usize| {
+            let predicate = format!("{}test{}", "all(".repeat(depth), ")".repeat(depth));
+            split(&format!("#[cfg({predicate})]\nmod tests {{}}\n"))
+        };
+        assert!(nested(40).code.is_empty());
+        assert!(nested(900).tests.is_empty());
     }
 }
