@@ -475,10 +475,16 @@ fn tests_of_released_packages_have_equal_outcomes_inside_and_outside_the_sandbox
         let passed = lines.iter().filter_map(|line| line.strip_suffix(": passed"));
         // The last part of an id is the test's name. Most runners do not print its file or binary.
         let (theirs, mut ours): (Vec<&str>, Vec<&str>) = match program {
-            "cargo" => (
-                named(&printed, "test ", " ... ok"),
-                passed.filter_map(|id| Some(id.split_once(' ')?.1)).collect(),
-            ),
+            // A doc test has its line in cargo's name and its number within the item in ours.
+            "cargo" => {
+                let item = |name: &'_ str| name.split_once(" (").map_or(name.len(), |(item, _)| item.len());
+                let theirs = named(&printed, "test ", " ... ok").into_iter();
+                let ours = passed.filter_map(|id| Some(id.split_once(' ')?.1));
+                (
+                    theirs.map(|name| &name[..item(name)]).collect(),
+                    ours.map(|name| &name[..item(name)]).collect(),
+                )
+            }
             "python3" => (named(&printed, "PASSED ", ""), passed.collect()),
             "go" => (
                 named(&printed, "--- PASS: ", ")")
