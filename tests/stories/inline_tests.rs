@@ -168,3 +168,42 @@ async fn revise_tests_command_replaces_the_locked_tests_but_not_the_code() {
     assert!(gate.contains("replace the locked tests; allowed by `sam`"), "{gate}");
     assert!(gate.contains("sum(250, 100)") && gate.contains("saturating_add"), "{gate}");
 }
+
+/// A person may have tests dropped, renamed and moved to a file that the spec does not list. The gate names them.
+#[tokio::test]
+async fn revise_tests_command_may_drop_rename_and_move_tests() {
+    if !can_run().await {
+        return;
+    }
+    let moved = "fn saturates() {\n        assert_eq!(sum(200, 100), 255);\n    }\n>>>>>>> REPLACE\n\n<<<<<<< SEARCH\n\n    \
+                 #[test]\n    fn adds() {\n        assert_eq!(sum(1, 1), 2);\n    }\n=======\n>>>>>>> REPLACE\n```\n\n\
+                 ### `tests/sum.rs` (Add)\n\nProves: REQ-2\n\nGuards: adds\n\n```rust\n#[test]\nfn adds() {\n    \
+                 assert_eq!(sums::sum(1, 1), 2);\n}\n";
+    let (_, old) = TESTS.split_once("fn stops_at_the_largest").unwrap();
+    let old = format!("fn stops_at_the_largest{}", old.trim_end_matches("```\n"));
+    let mut w = world("", |script, texts| {
+        let script = plain(script, texts).edits(&old, moved).of("implement");
+        script.reviews(&approved()).of("implement").reviews(&approved()).of("implement")
+    })
+    .await;
+    w.implement().await;
+    w.stands(RunViewStatus::Asking).await;
+    w.comment("sam", "/revise tests Rename the first, drop the guard, and move `adds` to `tests/sum.rs`.")
+        .await;
+    w.tried().await;
+    w.stands(RunViewStatus::Asking).await;
+    let gate = w.gate();
+    assert!(
+        gate.contains(
+            "Tests that are removed, renamed or moved, as `sam` asked: `sums tests::adds`, \
+             `stops_at_the_largest`, `fits_as_before`."
+        ),
+        "{gate}"
+    );
+    w.approved_by("sam").await;
+    w.tried().await;
+    let pushed = w.file_on_branch("src/lib.rs").unwrap();
+    assert!(pushed.contains("saturating_add") && pushed.contains("fn saturates"), "{pushed}");
+    assert!(!pushed.contains("fn fits_as_before") && !pushed.contains("fn adds"), "{pushed}");
+    assert!(w.file_on_branch("tests/sum.rs").unwrap().contains("fn adds"));
+}

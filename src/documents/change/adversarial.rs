@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    ChangeScope, ChangeSection, FileChange, Kind, ParsedChange, is_executed, parse, parse::count_backticks,
+    ChangeScope, ChangeSection, FileChange, ParsedChange, is_executed, parse, parse::count_backticks,
 };
 use crate::documents::{as_json_object, path_rules, quotable_path, truncate};
 
@@ -144,9 +144,9 @@ impl ChangeScope {
     /// Adds the test files of `tests` to the files that the change may touch.
     #[must_use]
     pub fn with_tests(mut self, tests: &ParsedChange) -> Self {
-        for FileChange { path, .. } in tests.files_in(ChangeSection::Tests) {
+        for FileChange { path, kind, .. } in tests.files_in(ChangeSection::Tests) {
             if !self.files.contains_key(path) {
-                self.files.insert(path.clone(), Kind::Add);
+                self.files.insert(path.clone(), *kind);
                 self.tests.insert(path.clone());
             }
         }

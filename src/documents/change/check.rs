@@ -7,7 +7,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::{
     ChangeScope, ChangeSection, FileChange, FileTexts, Kind, ParsedChange, apply, can_hold_inline_tests,
     is_executed, is_test,
-    parse::{has_word, parse, parse_file_heading, test_name_parts},
+    parse::{mentions_test, parse, parse_file_heading},
 };
 use crate::{
     documents::{DocumentMistake, FileTree, lld, markdown, path_rules, quotable_path, secrets},
@@ -281,7 +281,9 @@ fn check_scope(
         let path = quotable_path(&file.path);
         let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, path.clone(), message));
         let of_tests = allowed.tests.contains(&file.path);
+        let of_section = file.part == ChangeSection::Tests;
         match allowed.files.get(&file.path) {
+            None if allowed.is_reopened && of_section && asked.contains(&file.path) => {}
             None => {
                 let or = match asked.contains(&file.path) {
                     true => ", or, if the change needs it, write it again until people are asked",
@@ -319,10 +321,13 @@ fn check_scope(
 }
 
 fn check_missing_files(change: &ParsedChange, allowed: &ChangeScope, out: &mut Vec<DocumentMistake>) {
-    let of_part = |path: &&String| {
-        allowed.part != ChangeSection::Tests
-            || allowed.tests.contains(*path)
-            || allowed.rows.iter().any(|row| row.file == **path)
+    // The section of the locked tests is not the drafter's.
+    let is_test_file = |path: &String| allowed.tests.contains(path);
+    let of_part = |path: &&String| match allowed.part {
+        ChangeSection::Tests => {
+            is_test_file(path) && !allowed.is_reopened || allowed.rows.iter().any(|row| row.file == **path)
+        }
+        _ => !is_test_file(path),
     };
     let wanted = allowed.files.keys().filter(|path| of_part(path) && !allowed.allowed_later.contains(*path));
     for path in wanted.filter(|path| !change.files.iter().any(|file| file.path == **path)) {
@@ -386,7 +391,7 @@ fn check_tests(
         |rule, message| out.push(DocumentMistake::error(rule, ChangeSection::Tests.as_str(), message));
     for row in &allowed.rows {
         let file = made.iter().find(|(path, _)| *path == row.file).and_then(|(_, text)| text.as_deref());
-        if file.is_some_and(|text| !test_name_parts(&row.name).all(|part| has_word(text, part))) {
+        if file.is_some_and(|text| !mentions_test(text, &row.name)) {
             let (name, path) = (quotable_path(&row.name), quotable_path(&row.file));
             say("tests.name", format!("`{path}` has no test `{name}`, which the approved spec asks for"));
         }
@@ -402,7 +407,7 @@ fn check_tests(
             format!("no test says that it shows {id}; write `Proves: {id}` below the heading of its file"),
         );
     }
-    for id in proven.difference(&wanted) {
+    for id in proven.difference(&allowed.requirements.iter().map(String::as_str).collect()) {
         say(
             "tests.unknown",
             format!("{} is shown by no test of the approved spec; leave it out", quotable_path(id)),

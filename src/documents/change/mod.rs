@@ -20,7 +20,9 @@ pub use self::{
     check::{check, files_beyond_scope, is_workflow, unbuildable_reason},
     evidence::TestEvidence,
     fix::{fix, replaced_tests, tests_section, without_files},
-    parse::{FileChange, FileChangeBody, ParsedChange, parse, test_id_has_name, test_name_parts},
+    parse::{
+        FileChange, FileChangeBody, ParsedChange, mentions_test, parse, test_id_has_name, test_name_parts,
+    },
     stubs::{STUB, make_stubs},
     workspace::Workspace,
 };
@@ -69,6 +71,11 @@ pub struct ChangeScope {
     pub allowed_later: BTreeSet<String>,
     /// Tests that the spec requires.
     pub rows: Vec<TestMappingRow>,
+    /// Requirements of the spec that have tests.
+    pub requirements: BTreeSet<String>,
+    /// Whether a person asked for other tests. They may then be in any test file, and files of the spec may stay
+    /// without tests.
+    pub is_reopened: bool,
 }
 
 impl ChangeScope {
@@ -90,6 +97,8 @@ impl ChangeScope {
             files,
             allowed_later: BTreeSet::new(),
             rows: spec.tests.clone(),
+            requirements: spec.tests.iter().flat_map(|row| row.requirements.iter().cloned()).collect(),
+            is_reopened: false,
         }
     }
 
@@ -196,6 +205,11 @@ const WHOLE_LINES: usize = 150;
 pub fn file_paths(text: &str) -> Vec<String> {
     let paths: BTreeSet<String> = parse(text).files.into_iter().map(|file| file.path).collect();
     paths.into_iter().collect()
+}
+
+/// Returns the paths of the files with tests.
+pub fn test_paths(text: &str) -> Vec<String> {
+    parse(text).files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect()
 }
 
 /// Returns whether a build, a test run or CI automatically executes the file or reads settings from it.

@@ -199,6 +199,11 @@ pub fn test_id_has_name(id: &str, name: &str) -> bool {
     !name.is_empty() && bare.strip_suffix(name).is_some_and(|rest| !rest.ends_with(word))
 }
 
+/// Returns whether the text mentions the test.
+pub fn mentions_test(text: &str, name: &str) -> bool {
+    test_name_parts(name).all(|part| has_word(text, part))
+}
+
 /// Returns the parts of a test's name that must occur in its code. For `Sums::full[1]`, a case of `full` in `Sums`,
 /// they are `Sums` and `full`.
 pub fn test_name_parts(name: &str) -> impl Iterator<Item = &str> {

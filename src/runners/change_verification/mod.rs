@@ -88,17 +88,19 @@ impl RecordedTestRun {
     /// Returns the expectations that the test runs must meet, derived from the spec and the change.
     pub fn expectations(&self, spec: &ParsedSpec, change: &ParsedChange) -> TestExpectations {
         let tests = || change.files_in(ChangeSection::Tests);
-        let there = |removed: bool| {
-            let files = tests().filter(|file| (file.kind == Kind::Delete) == removed);
-            files.filter_map(|file| self.project_path(&file.path)).map(str::to_owned).collect()
-        };
+        let in_project = |path: &String| self.project_path(path).map(str::to_owned);
+        let files = tests().filter(|file| file.kind != Kind::Delete).map(|file| &file.path);
+        // A source file that the spec deletes may hold tests.
+        let deleted = spec.view.files.iter().filter(|row| row.change == Some(Kind::Delete));
+        let deleted = deleted.map(|row| &row.path);
         let rows = |rows: &[TestMappingRow]| {
             rows.iter().map(|row| self.expected_test(&row.file, &row.name)).collect()
         };
         TestExpectations {
-            files: there(false),
-            removed: there(true),
+            files: files.filter_map(in_project).collect(),
+            removed: deleted.filter_map(in_project).collect(),
             removed_tests: rows(&spec.removed_tests),
+            is_reopened: false,
             rows: rows(&spec.tests),
             guards: tests().flat_map(|file| file.guards.clone()).collect(),
             declared: red_green::declared_names(spec),

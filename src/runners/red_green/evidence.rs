@@ -84,6 +84,16 @@ impl RedProof {
 /// Maximum removed tests that are named.
 const MOST_REMOVED: usize = 5;
 
+/// Lists tests by name or id.
+pub fn list_tests(tests: &[String]) -> String {
+    let names = tests.iter().take(MOST_REMOVED);
+    let names: Vec<String> =
+        names.map(|name| format!("`{}`", sanitize_line(name).replace('`', "'"))).collect();
+    let more = tests.len().saturating_sub(MOST_REMOVED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.join(", ") + &more
+}
+
 /// Formats a count with its clause, such as `1 test fails` or `2 tests fail`.
 fn count_clause((n, one, many): (usize, &str, &str)) -> String {
     format!("{} {}", count(n, "test", "tests"), if n == 1 { one } else { many })
@@ -114,17 +124,8 @@ impl GreenProof {
         }
         if !self.gone.is_empty() {
             let removed = count_clause((self.gone.len(), "is removed", "are removed"));
-            let names: Vec<String> = self
-                .gone
-                .iter()
-                .take(MOST_REMOVED)
-                .map(|id| format!("`{}`", sanitize_line(id).replace('`', "'")))
-                .collect();
-            let more = self.gone.len().saturating_sub(MOST_REMOVED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            evidence
-                .review
-                .push(format!("{removed}, as the approved spec says: {}{more}.", names.join(", ")));
+            let names = list_tests(&self.gone);
+            evidence.review.push(format!("{removed}, as the approved spec says: {names}."));
         }
     }
 }

@@ -44,6 +44,13 @@ pub(super) fn is_in_file(id: &str, file: &str) -> bool {
     }
 }
 
+/// Returns the file and the item of a doc test of Rust, such as `src/lib.rs` and `sum`. `None` for other tests.
+pub(super) fn doc_test_item(id: &str) -> Option<(&str, &str)> {
+    let (binary, test) = id.split_once(' ')?;
+    let (file, item) = test.split_once(" - ").filter(|_| binary.ends_with("::doc"))?;
+    Some((file, item.rsplit_once(" (").map_or(item, |(item, _)| item)))
+}
+
 /// Returns the reason why the runner cannot find tests of this file before the code is written, phrased as the end of a
 /// sentence. `None` if the runner can probably find them.
 pub fn unreachable_reason(

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::{ids::unreachable_reason, names::declared_names};
+pub use self::{evidence::list_tests, ids::unreachable_reason, names::declared_names};
 use self::{
-    ids::{contains_test, is_in_file, is_path_suffix},
+    ids::{contains_test, doc_test_item, is_in_file, is_path_suffix},
     names::missing_names,
 };
 use super::{TestFailure, TestOutcome, TestReport, TestResult, sanitize_line, test_report::MOST_FAULTS};
@@ -29,6 +29,8 @@ pub struct TestExpectations {
     pub removed: Vec<String>,
     /// Existing tests that the approved spec removes or renames.
     pub removed_tests: Vec<ExpectedTest>,
+    /// Whether a person asked for other tests, so that existing ones may go.
+    pub is_reopened: bool,
     pub rows: Vec<ExpectedTest>,
     /// Names of regression guards, which are new tests that already pass before the change.
     pub guards: Vec<String>,
@@ -49,6 +51,9 @@ pub struct ExpectedTest {
 impl ExpectedTest {
     /// Whether `id` is the id of this test.
     pub fn matches_id(&self, id: &str) -> bool {
+        if let Some((file, item)) = doc_test_item(id) {
+            return self.name == item && is_path_suffix(file, &self.file);
+        }
         test_id_has_name(id, &self.name) && (self.file.is_empty() || is_in_file(id, &self.file))
     }
 }
@@ -83,6 +88,9 @@ pub struct RedProof {
     pub removed: Vec<String>,
     #[serde(default)]
     pub removed_tests: Vec<ExpectedTest>,
+    /// Ids of existing tests that are gone because a person asked for other tests.
+    #[serde(default)]
+    pub dropped: Vec<String>,
     #[serde(default)]
     pub rows: Vec<ExpectedTest>,
     /// Tests that fail or are flaky even without the change.
@@ -224,8 +232,15 @@ pub fn prove_red(
             wrong.push(format!("`{id}` is still there; the approved spec removes it"));
         }
         if ours && !removed && !first.contains_key(id) && !unbuilt().any(|whole| contains_test(whole, id)) {
-            wrong.push(format!("`{id}` is gone; keep the existing tests"));
+            match expected.is_reopened {
+                true => red.dropped.push(id.to_owned()),
+                false => wrong.push(format!("`{id}` is gone; keep the existing tests")),
+            }
         }
+    }
+    if expected.is_reopened {
+        let is_run = |row: &ExpectedTest| first.keys().any(|id| row.matches_id(id));
+        red.rows.retain(|row| is_run(row) || unbuilt().next().is_some());
     }
     for row in &mut red.rows {
         let (name, file) = (&row.name, &row.file);
@@ -398,6 +413,7 @@ pub fn prove_green(
                 None if of(&red.removed, id) || red.removed_tests.iter().any(|row| row.matches_id(id)) => {
                     gone.insert((*id).to_owned());
                 }
+                None if red.dropped.iter().any(|dropped| dropped == id) => {}
                 None if of(&red.files, id) => fail(id, REMOVED_TEST_MESSAGE),
                 None => fail(id, "it passed before, but was not run now"),
             }
@@ -414,8 +430,9 @@ pub fn prove_green(
         fail("the run itself", "no test of this change was run");
     }
     if failing.is_empty() {
+        let is_kept = |id: &str| passed_before(id) && !locked.contains(id) && !gone.contains(id);
         let kept =
-            before.keys().filter(|id| passed_before(id) && !locked.contains(**id)).count() - gone.len();
+            before.keys().filter(|id| is_kept(id) && !red.dropped.iter().any(|gone| gone == *id)).count();
         let (locked, gone) = (locked.into_iter().collect(), gone.into_iter().collect());
         // A test that is skipped on this machine has not failed.
         let skipped =

@@ -37,6 +37,7 @@ fn expectations() -> TestExpectations {
         files: words(&["tests/new.rs", "tests/test_new.py", "web/test/new.test.js"]),
         removed: Vec::new(),
         removed_tests: Vec::new(),
+        is_reopened: false,
         rows: vec![row("tests/new.rs", "new")],
         guards: words(&["guards"]),
         declared: words(&["read", "config"]),
@@ -283,7 +284,8 @@ fn tests_of_a_deleted_file_are_listed_as_removed() {
 
 #[test]
 fn only_tests_that_the_spec_removes_may_be_absent_from_later_test_runs() {
-    let base = found([TestResult::passed("s tests::old"), TestResult::passed("s tests::kept")]);
+    let doc = "s::doc src/lib.rs - old (1)";
+    let base = found(["s tests::old", "s tests::kept", doc].map(TestResult::passed));
     let with = |tests: &[&str]| {
         found(tests.iter().map(|id| TestResult::passed(*id)).chain([fails("s tests::new", "left: 1")]))
     };
@@ -293,20 +295,24 @@ fn only_tests_that_the_spec_removes_may_be_absent_from_later_test_runs() {
         rows: vec![row("src/lib.rs", "new")],
         ..expectations()
     };
-    let run = with(&["s tests::kept"]);
+    let run = with(&["s tests::kept", doc]);
     let red = prove_red(&base, [&run, &run], &expected).unwrap();
     let now = |tests: &[&str]| found(tests.iter().map(|id| TestResult::passed(*id)));
     assert_eq!(
         prove_green(&base, &red, &[&now(&["s tests::kept", "s tests::new"])]).unwrap().gone,
-        ["s tests::old"]
+        ["s tests::old", doc]
     );
-    let run = with(&[]);
+    let run = with(&[doc]);
     assert!(prove_red(&base, [&run, &run], &expected).unwrap_err()[0].contains("`s tests::kept` is gone"));
     let failing = prove_green(&base, &red, &[&now(&["s tests::new"])]).unwrap_err();
     assert_eq!(
         (failing[0].message.as_str(), failing[0].tests.as_slice()),
         (REMOVED_TEST_MESSAGE, &["s tests::kept".to_owned()][..])
     );
+    let by_a_person = TestExpectations { is_reopened: true, ..expected };
+    let red = prove_red(&base, [&run, &run], &by_a_person).unwrap();
+    assert_eq!(red.dropped, ["s tests::kept"]);
+    assert_eq!(prove_green(&base, &red, &[&now(&["s tests::new"])]).unwrap().kept, 0);
 }
 
 #[test]

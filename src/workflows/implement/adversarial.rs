@@ -127,7 +127,7 @@ pub(super) async fn write_tests(
         return Ok(StepResult::Pass);
     }
     let cx = v.cx;
-    let tests = text.spec().tests.into_iter().map(|row| row.file).collect();
+    let tests = text.wanted_spec("").tests.into_iter().map(|row| row.file).collect();
     let written = match stage::write_adversarial_tests(&mut s.stage, v, &prompt_rules(&tests)).await? {
         Ok(written) => written,
         Err(exit) => return Ok(exit),
@@ -167,7 +167,7 @@ fn refusal_reason(
     v: &StepVisit<'_>,
     tree: &TreeIndex,
 ) -> Option<String> {
-    let allowed = text.allowed().with_tests(&change::parse(before));
+    let allowed = text.allowed(before).with_tests(&change::parse(before));
     if let Some(why) = test.refusal_reason(&allowed) {
         return Some(why.to_owned());
     }

@@ -8,7 +8,7 @@ use crate::{
     documents::{
         DocumentMistake,
         change::{
-            self, ChangeScope, ChangeSection, ParsedChange, TestEvidence, Workspace,
+            self, ChangeScope, ChangeSection, FileChange, ParsedChange, TestEvidence, Workspace,
             adversarial::AdversarialTestFile,
         },
         lld,
@@ -22,7 +22,7 @@ use crate::{
         change_verification::{
             FileOverlay, MutationCheck, RecordedTestRun, RepositoryCheck, RepositoryCheckKind,
         },
-        red_green::{self, GreenProof, RedProof},
+        red_green::{self, ExpectedTest, GreenProof, RedProof},
         sanitize_line, unfetched_note,
     },
     stage::{
@@ -43,6 +43,11 @@ const DESIGN: &str = "lld";
 pub(super) const LOCKED_TESTS: &str = "locked-tests";
 pub(super) const LOCKED_HEADING: &str =
     "The locked tests: they failed without the code, and the code must make them pass";
+
+/// Rules for the drafter of tests that a person asked for.
+const REOPENED_RULES: &str = "A person asked for other tests. As far as that person's words ask for it, a test of the \
+    specification is dropped, renamed, or moved to another test file, also to one that the specification does not list. Keep \
+    every other test as it is. A test that already passes without the code needs its `Guards:` line in its new file, too.\n";
 
 /// Maximum number of uncovered lines listed for the model that writes tests.
 const MOST_LINES_FOR_MODELS: usize = 40;
@@ -82,6 +87,8 @@ pub(super) struct ChangeDocument {
     leaves: Vec<Exception>,
     /// Files allowed in addition to those that the spec lists.
     besides: Vec<String>,
+    /// Whether a person asked for other tests, which are not locked yet.
+    is_reopened: bool,
 }
 
 impl ChangeDocument {
@@ -104,9 +111,15 @@ impl ChangeDocument {
         let (mut files, mut commit) = (BTreeMap::new(), String::new());
         let leaves = s.stage.exceptions().to_vec();
         let besides = [excepted_files(&leaves), paths.to_vec()].concat();
+        // A person may have asked for tests in files that the spec does not list.
+        let tests = match (&locked, s.reopened.as_ref().and(s.stage.document())) {
+            (Some(locked), _) => locked.clone(),
+            (None, Some(tests)) => load_text(cx, &tests).await?,
+            (None, None) => String::new(),
+        };
         if let Ok(base) = s.stage.base() {
-            let pushed = s.pushed.iter().cloned().collect();
-            let paths = [spec_files(&spec), besides.clone(), pushed].concat();
+            let more = s.pushed.iter().cloned().chain(change::test_paths(&tests)).collect();
+            let paths = [spec_files(&spec), besides.clone(), more].concat();
             files = rounds::read_raw_files(cx, base, &paths).await?;
             commit = base.commit.to_string();
         }
@@ -141,6 +154,7 @@ impl ChangeDocument {
             mends: s.stage.is_fixing_ci(),
             leaves,
             besides,
+            is_reopened: s.reopened.is_some(),
         })
     }
 
@@ -169,19 +183,61 @@ impl ChangeDocument {
         spec::parse(&self.spec)
     }
 
-    /// Returns the files and tests that the change may contain at this stage. They come from the spec, from granted
-    /// exceptions and from the added adversarial tests.
-    pub(super) fn allowed(&self) -> ChangeScope {
-        let allowed =
-            ChangeScope::from_spec(&self.spec(), self.current_part()).with_files(&self.besides, &self.files);
+    /// Returns the spec with the Test Mapping of the change `text`. They differ if a person asked for other tests: a
+    /// test then may have moved to another file, or be gone.
+    fn spec_for(&self, text: &str) -> ParsedSpec {
+        let (mut spec, change) = (self.spec(), change::parse(text));
+        let made: BTreeMap<_, _> =
+            change::apply(&change, &self.files).unwrap_or_default().into_iter().collect();
+        let has_test = |path: &str, name: &str| {
+            let text = made.get(path).map_or(self.files.get(path), Option::as_ref);
+            text.is_some_and(|text| match codebase::audit_tests(Language::from_path(path), text) {
+                Some(tests) => tests.contains_name(name),
+                None => change::mentions_test(text, name),
+            })
+        };
+        spec.tests.retain_mut(|row| {
+            let is_moved_to = |file: &&FileChange| has_test(&file.path, &row.name);
+            if has_test(&row.file, &row.name) {
+                return true;
+            }
+            let moved = change.files_in(ChangeSection::Tests).find(is_moved_to);
+            moved.map(|file| row.file.clone_from(&file.path)).is_some()
+        });
+        spec
+    }
+
+    /// Returns the spec with the Test Mapping that the tests of `text` must follow.
+    pub(super) fn wanted_spec(&self, text: &str) -> ParsedSpec {
+        match (&self.locked, self.is_reopened) {
+            (Some(locked), _) => self.spec_for(locked),
+            (None, true) => self.spec_for(text),
+            (None, false) => self.spec(),
+        }
+    }
+
+    /// Returns the files and tests that the change `text` may contain at this stage. They come from the spec, from
+    /// granted exceptions and from the added adversarial tests.
+    pub(super) fn allowed(&self, text: &str) -> ChangeScope {
+        let mut allowed = ChangeScope::from_spec(&self.spec(), self.current_part());
+        allowed.rows = self.wanted_spec(text).tests;
+        allowed.is_reopened = self.is_reopened;
+        let allowed = allowed.with_files(&self.besides, &self.files);
         match &self.locked {
             Some(locked) => allowed.with_tests(&change::parse(locked)),
             None => allowed,
         }
     }
 
+    /// Returns what the test runs of the tests in `text` must show.
+    pub(super) fn expectations(&self, text: &str, before: &RecordedTestRun) -> red_green::TestExpectations {
+        let mut expected = before.expectations(&self.wanted_spec(text), &change::parse(text));
+        expected.is_reopened = self.is_reopened;
+        expected
+    }
+
     /// Returns the form in which the repository's test runner identifies a test.
-    pub(super) fn test_row(&self, file: &str, name: &str) -> red_green::ExpectedTest {
+    pub(super) fn test_row(&self, file: &str, name: &str) -> ExpectedTest {
         self.before.clone().unwrap_or_default().expected_test(file, name)
     }
 
@@ -370,6 +426,7 @@ impl ChangeDocument {
             None => {}
         }
         self.replayed.iter().for_each(|replayed| replayed.add_evidence(&mut evidence));
+        evidence.review.extend(self.dropped_tests());
         evidence
             .not_shown
             .extend(self.before.iter().flat_map(RecordedTestRun::all_notes).map(|note| format!("{note}.")));
@@ -397,6 +454,23 @@ impl ChangeDocument {
         evidence
     }
 
+    /// Returns a sentence with the tests that are gone because a person asked for other tests.
+    fn dropped_tests(&self) -> Option<String> {
+        let red = self.red.as_ref()?;
+        let wish = |leave: &&Exception| matches!(leave.wish, ExceptionRequest::Tests { .. });
+        let by = self.leaves.iter().rev().find(wish).map(|leave| format!("`{}`", leave.by));
+        let by = by.or_else(|| self.is_reopened.then(|| "a person".to_owned()))?;
+        let rows = self.spec().tests.into_iter();
+        let rows = rows.filter(|row| {
+            let asked = self.test_row(&row.file, &row.name);
+            !red.rows.iter().any(|row| (&row.file, &row.name) == (&asked.file, &asked.name))
+        });
+        let dropped: Vec<String> = red.dropped.iter().cloned().chain(rows.map(|row| row.name)).collect();
+        let names = red_green::list_tests(&dropped);
+        (!dropped.is_empty())
+            .then(|| format!("Tests that are removed, renamed or moved, as {by} asked: {names}."))
+    }
+
     /// Returns the pushed files that the version `text` no longer changes. The next push restores these files to their
     /// content at the base commit.
     fn restored_paths(&self, text: &str) -> impl Iterator<Item = &String> {
@@ -404,17 +478,19 @@ impl ChangeDocument {
         self.pushed.iter().filter(move |path| !paths.contains(path))
     }
 
-    fn proofs(&self, change: &ParsedChange) -> Vec<ProofLine> {
-        let spec = self.spec();
-        let rows = spec.tests.iter().map(|row| ProofLine {
-            requirements: row.requirements.clone(),
-            test: row.name.clone(),
-            file: row.file.clone(),
-            red: self.red.as_ref().map_or("", |red| {
-                let asked = self.test_row(&row.file, &row.name);
-                let seen = red.rows.iter().find(|row| (&row.file, &row.name) == (&asked.file, &asked.name));
-                seen.map_or("was not seen to fail", |row| red.describe_test(row))
-            }),
+    fn proofs(&self, text: &str, change: &ParsedChange) -> Vec<ProofLine> {
+        let tests = self.wanted_spec(text).tests;
+        let rows = tests.iter().filter_map(|row| {
+            let red = match &self.red {
+                Some(red) => {
+                    let asked = self.test_row(&row.file, &row.name);
+                    let is_asked = |row: &&ExpectedTest| (&row.file, &row.name) == (&asked.file, &asked.name);
+                    red.describe_test(red.rows.iter().find(is_asked)?)
+                }
+                None => "",
+            };
+            let (test, file) = (row.name.clone(), row.file.clone());
+            Some(ProofLine { requirements: row.requirements.clone(), test, file, red })
         });
         rows.filter(|row| change.files.iter().any(|file| file.path == row.file)).collect()
     }
@@ -473,7 +549,7 @@ impl StageDocument for ChangeDocument {
 
     fn workspace(&self, draft: Option<&str>) -> Option<Workspace> {
         let text = draft.or(self.locked.as_deref()).unwrap_or_default();
-        Some(Workspace::new(self.allowed(), self.files.clone(), text))
+        Some(Workspace::new(self.allowed(text), self.files.clone(), text))
     }
 
     fn first_shown_step(&self) -> Option<&'static str> {
@@ -492,7 +568,7 @@ impl StageDocument for ChangeDocument {
     }
 
     fn files_to_change(&self) -> Vec<String> {
-        let allowed = self.allowed().files.into_keys();
+        let allowed = self.allowed("").files.into_keys();
         allowed.chain(self.pushed.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -509,7 +585,8 @@ impl StageDocument for ChangeDocument {
     fn rules(&self) -> String {
         // Tell the drafter before the call is paid for.
         let unfetched = self.unfetched_note().map(|note| format!("\n{note}.\n"));
-        change::format_rules(self.current_part()) + &unfetched.unwrap_or_default()
+        let reopened = if self.is_reopened { REOPENED_RULES } else { "" };
+        change::format_rules(self.current_part()) + reopened + &unfetched.unwrap_or_default()
     }
 
     fn fix(&self, text: &str, issue: IssueNo) -> String {
@@ -517,7 +594,7 @@ impl StageDocument for ChangeDocument {
     }
 
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
-        let allowed = self.allowed();
+        let allowed = self.allowed(text);
         let mut mistakes = change::check(text, issue, &allowed, &self.files, tree);
         if !mistakes.iter().any(DocumentMistake::is_error) {
             mistakes.extend(self.check_inline_tests(text));
@@ -592,7 +669,7 @@ impl StageDocument for ChangeDocument {
             why: text[change.summary.clone()].trim().to_owned(),
             only_documents: change.files_in(ChangeSection::Code).next().is_none(),
             evidence: self.evidence_for_people(text),
-            proofs: self.proofs(&change),
+            proofs: self.proofs(text, &change),
             requirements: lld::requirements(&self.design),
             commit: self.commit.clone(),
             runner: ran.map(|ran| ran.runner.clone()).unwrap_or_default(),

@@ -119,7 +119,7 @@ pub(super) async fn check_draft(
     }
     let draft = load_text(cx, require_state(&s.stage.document())?).await?;
     let tree = cx.tools().file_tree(cx, s.stage.base()?).await?;
-    let paths = change::files_beyond_scope(&change::parse(&draft), &text.allowed(), &tree);
+    let paths = change::files_beyond_scope(&change::parse(&draft), &text.allowed(&draft), &tree);
     let with = ChangeDocument::load_with_files(s, cx, &paths).await?;
     if paths.is_empty()
         || with.check(&draft, cx.run().trigger.issue, &tree).iter().any(DocumentMistake::is_error)

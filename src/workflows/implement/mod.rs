@@ -531,7 +531,7 @@ async fn prove_red(
     };
     let change = change::parse(&tests);
     let stubs = text.stubs(&change);
-    let told = before.expectations(&text.spec(), &change);
+    let told = text.expectations(&tests, &before);
     let targets: Vec<String> = change.files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect();
     // A linter needs code that compiles. Format complaints must be fixed now, before the lock.
     let form: Vec<RepositoryCheck> =
