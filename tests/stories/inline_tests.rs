@@ -68,7 +68,8 @@ async fn world(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script
         .replace("what_does_not_fit_is_the_largest", "stops_at_the_largest")
         .replace("what_fits_is_as_before", "fits_as_before")
         .replace("`tests/new.rs`", "`src/lib.rs`")
-        + "| REQ-1 | wraps | `src/lib.rs` | `255` and `1` | removed |\n";
+        + "| REQ-1 | wraps | `src/lib.rs` | `255` and `1` | removed |\n"
+        + "| REQ-2 | doc sum | `src/lib.rs` | `1` and `1` | `2` |\n";
     let manifest = "[package]\nname = \"sums\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
     let files = [("Cargo.toml", manifest), ("src/lib.rs", LIB)];
     let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into();

@@ -97,7 +97,9 @@ impl ChangeScope {
             files,
             allowed_later: BTreeSet::new(),
             rows: spec.tests.clone(),
-            requirements: spec.tests.iter().flat_map(|row| row.requirements.iter().cloned()).collect(),
+            requirements: (spec.tests.iter().chain(&spec.doc_tests))
+                .flat_map(|row| row.requirements.iter().cloned())
+                .collect(),
             is_reopened: false,
         }
     }
@@ -161,13 +163,14 @@ pub fn format_rules(part: ChangeSection) -> String {
              and what they need. Each test of its Test Mapping stands there under its name, in its file. The tests must fail \
              as the code is now, by an assertion or because a name that the specification declares is missing yet, and pass \
              once it is built as specified. None is skipped, and each has an assertion. Below the heading of a test file \
-             stands a line `Proves: REQ-1, REQ-2` with the requirements that its tests show. A Rust source file that holds its own tests has a heading here as well: its block \
+             stands a line `Proves: REQ-1, REQ-2` with the requirements that its tests show. Leave out doc tests (`doc ITEM` in the Test \
+             Mapping): they come with the code. A Rust source file that holds its own tests has a heading here as well: its block \
              changes only test code (`#[cfg(test)]` items and test functions), and the rest of the file follows with the code. A test that is to pass already, since it \
              guards what must stay as it is, is named on a line `Guards: {name of the test}`.\n"
         }
         _ => {
             "Write the code that makes the tests pass: the sections are `## Code`, with every other file of the \
-             specification, and, if any of them is documentation or a changelog, `## Documents`: those it names are written \
+             specification and the doc tests of its Test Mapping, and, if any of them is documentation or a changelog, `## Documents`: those it names are written \
              with the code. A workflow of GitHub Actions is written like any other file, and a person applies it. The section `## Tests` is locked: it is \
              put in its place by machine, so leave it out or as it is. Name no file of it under another heading. A Rust source file with locked tests is the exception: its code has a \
              heading below `## Code` too. Search there in the file with the locked tests, and leave all its test code as it is. Only where a locked test \

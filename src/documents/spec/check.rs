@@ -293,14 +293,15 @@ fn check_tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentM
         let message = "no row of a table `| Requirement | Test | File | Input | Expected |` could be read";
         return say("tests.none", message.to_owned());
     }
-    let shown: BTreeSet<&str> = spec.tests.iter().flat_map(|t| &t.requirements).map(String::as_str).collect();
+    let all = || spec.tests.iter().chain(&spec.doc_tests);
+    let shown: BTreeSet<&str> = all().flat_map(|test| &test.requirements).map(String::as_str).collect();
     for requirement in design.requirements.iter().filter(|r| !shown.contains(r.id.as_str())) {
         say("tests.uncovered", format!("no test shows {}; add a row", quotable_path(&requirement.id)));
     }
     let own: BTreeSet<&str> =
         spec.functions.iter().filter_map(|part| split_words(&part.name).last()).collect();
     let mut names = BTreeSet::new();
-    for test in &spec.tests {
+    for test in all() {
         let name = quotable_path(&test.name);
         if test.name.is_empty() {
             say("tests.name", "a row names no test".to_owned());

@@ -5,7 +5,7 @@ mod check;
 mod parse;
 
 pub use check::{MOST_REFERENCES, check, check_completeness};
-pub use parse::{ParsedSpec, PatternReference, SpecPart, TestMappingRow, parse};
+pub use parse::{DOC_TEST, ParsedSpec, PatternReference, SpecPart, TestMappingRow, parse};
 
 use super::{
     CodebaseLookup, DocumentMistake, FileTree,
@@ -96,7 +96,9 @@ const SECTIONS: &[SchemaSection] = &[
         "a table of tests, one at least for each error and each platform that a function speaks of. Requirement names those of the design, as `REQ-1`; every requirement has a test. Test is the name \
          of the test function, File the file of Files to Implement that it stands in; test files may be added to that table. A Rust test may stand in the `tests` module of a \
          source file that is modified. Input and Expected are \
-         exact values. An existing test that the design removes or renames has a row too, with the word `removed` as Expected",
+         exact values. A doc test of Rust is named `doc` and its item, as `doc Size::parse`, and is written with the code. A requirement \
+         that something stays as it is has a test that passes already. An existing test that the design removes or renames has a \
+         row too, with the word `removed` as Expected",
         "| Requirement | Test | File | Input | Expected |\n|---|---|---|---|---|\n\
          | REQ-1 | {test_name} | {path/from/the/root} | {input} | {expected} |",
     ),

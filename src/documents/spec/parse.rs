@@ -21,6 +21,8 @@ pub struct ParsedSpec {
     pub changes: Vec<SpecPart>,
     pub references: Vec<PatternReference>,
     pub tests: Vec<TestMappingRow>,
+    /// Doc tests, which are written with the code.
+    pub doc_tests: Vec<TestMappingRow>,
     /// Existing tests that the change removes or renames.
     pub removed_tests: Vec<TestMappingRow>,
 }
@@ -62,6 +64,9 @@ impl TestMappingRow {
     }
 }
 
+/// Start of a doc test's name, before the item that it documents.
+pub const DOC_TEST: &str = "doc ";
+
 /// Parses a spec. Never fails.
 pub fn parse(text: &str) -> ParsedSpec {
     let outline = markdown::parse_outline(text);
@@ -74,8 +79,9 @@ pub fn parse(text: &str) -> ParsedSpec {
         items_in(&outline, &patterns).map(|item| parse_reference(&text[item.range.clone()])).collect();
     let tests = body(TESTS);
     let rows = tables_in(&outline, &tests).flat_map(parse_test_rows);
-    let (removed_tests, tests) = rows.partition(TestMappingRow::is_removal);
-    ParsedSpec { state, types, functions, changes, references, tests, removed_tests, view }
+    let (removed_tests, tests): (Vec<_>, Vec<_>) = rows.partition(TestMappingRow::is_removal);
+    let (doc_tests, tests) = tests.into_iter().partition(|row| row.name.starts_with(DOC_TEST));
+    ParsedSpec { state, types, functions, changes, references, tests, doc_tests, removed_tests, view }
 }
 
 impl ParsedSpec {
@@ -89,7 +95,9 @@ impl ParsedSpec {
         let parts = [&self.types, &self.functions, &self.changes, &self.state];
         let part = parts.into_iter().flatten().find(|part| is(&part.name)).map(|part| part.body.clone());
         let upper = word.to_ascii_uppercase();
-        let test = || self.tests.iter().find(|t| is(&t.name) || t.requirements.contains(&upper));
+        let test = || {
+            self.tests.iter().chain(&self.doc_tests).find(|t| is(&t.name) || t.requirements.contains(&upper))
+        };
         let file = || self.view.files.iter().find(|row| is(&row.path)).map(|row| row.range.clone());
         let section = || {
             let mut sections = self.view.sections.iter();

@@ -102,6 +102,7 @@ impl RecordedTestRun {
             removed_tests: rows(&spec.removed_tests),
             is_reopened: false,
             rows: rows(&spec.tests),
+            doc_tests: rows(&spec.doc_tests),
             guards: tests().flat_map(|file| file.guards.clone()).collect(),
             declared: red_green::declared_names(spec),
         }

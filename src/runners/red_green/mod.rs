@@ -18,7 +18,10 @@ use self::{
     names::missing_names,
 };
 use super::{TestFailure, TestOutcome, TestReport, TestResult, sanitize_line, test_report::MOST_FAULTS};
-use crate::documents::change::{STUB, test_id_has_name};
+use crate::documents::{
+    change::{STUB, test_id_has_name},
+    spec::DOC_TEST,
+};
 
 /// Requirements that the tests of a change must meet, derived from the change and its spec.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +35,8 @@ pub struct TestExpectations {
     /// Whether a person asked for other tests, so that existing ones may go.
     pub is_reopened: bool,
     pub rows: Vec<ExpectedTest>,
+    /// Doc tests, which are written with the code.
+    pub doc_tests: Vec<ExpectedTest>,
     /// Names of regression guards, which are new tests that already pass before the change.
     pub guards: Vec<String>,
     /// Names that do not exist before the code is written; see [`declared_names`].
@@ -52,7 +57,7 @@ impl ExpectedTest {
     /// Whether `id` is the id of this test.
     pub fn matches_id(&self, id: &str) -> bool {
         if let Some((file, item)) = doc_test_item(id) {
-            return self.name == item && is_path_suffix(file, &self.file);
+            return self.name.strip_prefix(DOC_TEST) == Some(item) && is_path_suffix(file, &self.file);
         }
         test_id_has_name(id, &self.name) && (self.file.is_empty() || is_in_file(id, &self.file))
     }
@@ -93,6 +98,8 @@ pub struct RedProof {
     pub dropped: Vec<String>,
     #[serde(default)]
     pub rows: Vec<ExpectedTest>,
+    #[serde(default)]
+    pub doc_tests: Vec<ExpectedTest>,
     /// Tests that fail or are flaky even without the change.
     pub broken: Vec<String>,
     /// Outcomes of tests that do not build without the code. They are from a run with stubs in place of the code.
@@ -177,6 +184,7 @@ pub fn prove_red(
         removed: expected.removed.clone(),
         removed_tests: expected.removed_tests.clone(),
         rows: expected.rows.clone(),
+        doc_tests: expected.doc_tests.clone(),
         ..RedProof::default()
     };
     red.broken = before
@@ -400,7 +408,12 @@ pub fn prove_green(
                 fail(id, "it was not run");
             }
         }
-        for row in red.rows.iter().filter(|row| !now.keys().any(|id| row.matches_id(id) && passed(id))) {
+        for row in red
+            .rows
+            .iter()
+            .chain(&red.doc_tests)
+            .filter(|row| !now.keys().any(|id| row.matches_id(id) && passed(id)))
+        {
             fail(&row.name, "no test of this name passed");
         }
         for id in before.keys().filter(|id| passed_before(id) && !red.tests.contains_key(**id)) {

@@ -39,6 +39,7 @@ fn expectations() -> TestExpectations {
         removed_tests: Vec::new(),
         is_reopened: false,
         rows: vec![row("tests/new.rs", "new")],
+        doc_tests: Vec::new(),
         guards: words(&["guards"]),
         declared: words(&["read", "config"]),
     }
@@ -291,7 +292,7 @@ fn only_tests_that_the_spec_removes_may_be_absent_from_later_test_runs() {
     };
     let expected = TestExpectations {
         files: vec!["src/lib.rs".to_owned()],
-        removed_tests: vec![row("src/lib.rs", "old")],
+        removed_tests: vec![row("src/lib.rs", "old"), row("src/lib.rs", "doc old")],
         rows: vec![row("src/lib.rs", "new")],
         ..expectations()
     };
@@ -506,4 +507,17 @@ fn stub_run_classifies_uncompiled_tests_as_weak_assertion_or_compile() {
     assert_eq!(judged.stubbed["sums::new panics"], RedKind::Compile);
     let unbuilt = vec![TestResult::failed("sums::new", TestFailure::Build, "error")];
     assert_eq!(apply_stub_run(red, &before, &found(unbuilt), &expected).stubbed.len(), 0);
+}
+
+#[test]
+fn doc_test_of_the_spec_is_required_with_the_code_but_not_before() {
+    let base = found([]);
+    let expected =
+        TestExpectations { doc_tests: vec![row("src/lib.rs", "doc Size::parse")], ..expectations() };
+    let run = found([fails("s::new new", "left: 1")]);
+    let red = prove_red(&base, [&run, &run], &expected).unwrap();
+    let now = |doc: &str| found(["s::new new", doc].map(TestResult::passed));
+    let failing = prove_green(&base, &red, &[&now("s::doc src/lib.rs - Size::new (1)")]).unwrap_err();
+    assert_eq!(failing[0].tests, ["doc Size::parse"]);
+    prove_green(&base, &red, &[&now("s::doc src/lib.rs - Size::parse (1)")]).unwrap();
 }

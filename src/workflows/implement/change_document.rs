@@ -479,7 +479,7 @@ impl ChangeDocument {
     }
 
     fn proofs(&self, text: &str, change: &ParsedChange) -> Vec<ProofLine> {
-        let tests = self.wanted_spec(text).tests;
+        let ParsedSpec { tests, doc_tests, .. } = self.wanted_spec(text);
         let rows = tests.iter().filter_map(|row| {
             let red = match &self.red {
                 Some(red) => {
@@ -492,6 +492,13 @@ impl ChangeDocument {
             let (test, file) = (row.name.clone(), row.file.clone());
             Some(ProofLine { requirements: row.requirements.clone(), test, file, red })
         });
+        let doc_tests = doc_tests.iter().map(|row| ProofLine {
+            requirements: row.requirements.clone(),
+            test: row.name.clone(),
+            file: row.file.clone(),
+            red: "is a doc test, written with the code",
+        });
+        let rows = rows.chain(doc_tests);
         rows.filter(|row| change.files.iter().any(|file| file.path == row.file)).collect()
     }
 }
