@@ -138,8 +138,8 @@ impl RelatedDesign<'_> {
     fn describe(&self, issue: IssueNo, findings: &[PastFinding]) -> String {
         let of = self.past.issue;
         let judged = match (self.past.approved, self.past.verdict) {
-            (true, Verdict::Approved) => "Approved by a person".to_owned(),
-            (true, verdict) => format!("Accepted by a person though the review said {verdict}"),
+            (true, Verdict::Approved) => "Approved".to_owned(),
+            (true, verdict) => format!("Accepted though the review said {verdict}"),
             (false, verdict) => format!("Of an earlier run of this issue; the review said {verdict}"),
         };
         let mut text = format!("## #{of} {}\n\n{judged}.\n", quote_line(&self.gist.title));
@@ -315,7 +315,7 @@ mod tests {
         insta::assert_snapshot!(whole.designs[0], @r"
         ## #2 Read standard input
 
-        Approved by a person.
+        Approved.
         It changes files that the issue names: src/input.rs.
         Files: src/input.rs.
         Goal: It was slow.

@@ -109,7 +109,7 @@ pub const COMMON: &[CommandSpec] = &[
     common(
         Verb::Retry,
         "/retry",
-        "resume a halted run at the step that failed; at an INCONCLUSIVE gate, review the same version again",
+        "resume a halted run at the step that failed, with one more draft if none is left; at an INCONCLUSIVE gate, review the same version again",
         Role::Triage,
     ),
     common(

@@ -198,6 +198,12 @@ impl FindingLedger {
         self.add_finding(round, raw, "")
     }
 
+    /// Sets the remark on all open findings, except those that a person insists on.
+    pub fn remark_open(&mut self, why: &str) {
+        let open = self.findings.iter_mut().filter(|f| f.is_open() && !f.must_fix);
+        open.for_each(|finding| why.clone_into(&mut finding.why));
+    }
+
     /// Marks a finding as fixed without a review, because its test passes now. Findings that a person insists on stay
     /// open.
     pub fn mark_fixed(&mut self, id: &str, why: &str) {

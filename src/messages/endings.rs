@@ -55,7 +55,6 @@ pub enum HaltLeftover {
     },
     /// A draft that is not on a branch. `url` is the URL of the status comment, which contains the draft.
     Draft {
-        name: String,
         hash: Hash,
         url: String,
     },
@@ -79,9 +78,8 @@ impl HaltLeftover {
             Self::File { name, hash, url } => {
                 format!("{} (`{}`), {}", inline_code(name, 100), hash.short(), link("on the branch", url))
             }
-            Self::Draft { name, hash, url } => {
-                let name = inline_code(name, 100);
-                format!("the last draft, {name} (`{}`), {}", hash.short(), link("in the status comment", url))
+            Self::Draft { hash, url } => {
+                format!("the last draft (`{}`), {}", hash.short(), link("in the status comment", url))
             }
             Self::Branch { name } => format!("the branch {}", inline_code(name, 100)),
             Self::UnreadableBranch { branch } => {
@@ -152,8 +150,8 @@ mod tests {
     fn halt_comment_names_the_step_reason_commands_and_kept_work() {
         let (name, hash) = ("LLD-042.md".to_owned(), Hash::digest(b"x"));
         let kept = vec![
-            HaltLeftover::File { name: name.clone(), hash, url: "https://x/d".into() },
-            HaltLeftover::Draft { name, hash: Hash::digest(b"y"), url: "https://x/s".into() },
+            HaltLeftover::File { name, hash, url: "https://x/d".into() },
+            HaltLeftover::Draft { hash: Hash::digest(b"y"), url: "https://x/s".into() },
             HaltLeftover::Branch { name: "countersign/issue-42".into() },
             HaltLeftover::UnreadableBranch { branch: "countersign/issue-42".into() },
             HaltLeftover::Pull { number: 7, url: "https://x/7".into() },
@@ -166,7 +164,7 @@ mod tests {
         Kept:
 
         - `LLD-042.md` (`2d711642b726`), [on the branch](https://x/d)
-        - the last draft, `LLD-042.md` (`a1fce4363854`), [in the status comment](https://x/s)
+        - the last draft (`a1fce4363854`), [in the status comment](https://x/s)
         - the branch `countersign/issue-42`
         - the branch `countersign/issue-42`, if it exists: GitHub does not let Countersign read it
         - the pull request, [#7](https://x/7)

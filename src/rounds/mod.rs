@@ -306,6 +306,12 @@ impl Round {
         };
     }
 
+    /// Allows one more draft if the limit is reached.
+    pub fn allow_another_draft(&mut self) {
+        self.cap = self.cap.max(self.number + 1);
+        self.strikes = 0;
+    }
+
     /// Forgets the best version, so that this version cannot replace the next document.
     pub fn forget_best_version(&mut self) {
         self.best = None;
@@ -441,6 +447,10 @@ impl Round {
     pub fn settle_review(&mut self, reviewed: ReviewOutcome) -> RoundDecision {
         self.mistakes_before.clear();
         self.strikes = 0;
+        // Drafts that never reached the reviewer must not use up the draft that fixes its findings.
+        if self.history.last().is_some_and(|record| record.verdict.is_none()) {
+            self.allow_another_draft();
+        }
         let document = self.document.expect("there is a document to review");
         let open = self.findings.open().filter(|f| f.must_be_resolved()).count();
         let verdict = reviewed.verdict;

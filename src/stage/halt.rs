@@ -178,12 +178,12 @@ fn list_leftovers(s: &StageState, remains: &BranchLeftovers) -> Vec<HaltLeftover
         BranchContents::Branch(None) => kept.push(HaltLeftover::Branch { name: branch }),
         BranchContents::Branch(Some((hash, url))) => {
             there = Some(*hash);
-            kept.push(HaltLeftover::File { name: name.clone(), hash: *hash, url: url.clone() });
+            kept.push(HaltLeftover::File { name, hash: *hash, url: url.clone() });
         }
         BranchContents::Unknown => kept.push(HaltLeftover::UnreadableBranch { branch }),
     }
     if let (Some(hash), Some(url)) = (s.round.document.filter(|hash| Some(*hash) != there), &s.status.url) {
-        kept.push(HaltLeftover::Draft { name, hash, url: url.clone() });
+        kept.push(HaltLeftover::Draft { hash, url: url.clone() });
     }
     kept.extend(remains.pull.clone().map(|(number, url)| HaltLeftover::Pull { number: number.0, url }));
     kept

@@ -217,6 +217,11 @@ impl StageState {
         Ok(())
     }
 
+    /// Sets the remark on all open findings.
+    pub fn remark_open_findings(&mut self, why: &str) {
+        self.round.findings.remark_open(why);
+    }
+
     /// Returns the exceptions that people granted.
     pub fn exceptions(&self) -> &[Exception] {
         &self.leaves
@@ -335,6 +340,7 @@ impl<'a> StepVisit<'a> {
         if s.check.begin_visit(cx.visit()) {
             // After a halt and `/retry` the label was removed already.
             s.label = None;
+            s.round.allow_another_draft();
         }
         Self { doc, at: at.info(), cx }
     }
@@ -676,7 +682,9 @@ fn failed_checks_error(s: &StageState, why: LoopStopReason) -> StepError {
         .collect();
     let reason = match why {
         LoopStopReason::Stalled => "the same mistakes came back three times",
-        LoopStopReason::Cap | LoopStopReason::Inconclusive => "the limit of drafts is reached",
+        LoopStopReason::Cap | LoopStopReason::Inconclusive => {
+            "the limit of drafts is reached; `/retry` allows one more"
+        }
     };
     StepError::User(format!("The draft still fails the checks, and {reason}. {}", worst.join("; ")))
 }

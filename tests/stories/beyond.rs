@@ -251,7 +251,7 @@ async fn run_with_unproven_replacement_tests_halts_and_shows_its_code_in_the_sta
     let halt = w.last("Halted at").body.replace('\\', "");
     for expected in [
         "the drafter's new tests cannot replace them: `tests/new.rs` has no test `what_does_not",
-        "the limit of drafts is reached. Code: ",
+        "the limit of drafts is reached; `/retry` allows one more. Code: ",
     ] {
         assert!(halt.contains(expected), "{expected}: {halt}");
     }

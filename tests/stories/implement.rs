@@ -379,20 +379,27 @@ async fn code_that_fails_its_tests_is_sent_back_and_never_pushed() {
         let script = script.drafts(&tests).of("implement").reviews(&objects(None)).of("implement");
         let script = script.edits("Sums that", "All sums that").of("implement");
         let script = script.reviews(&objects(Some("F1"))).of("implement").drafts(&wrong).of("implement");
-        script.edits("The sum stops at", "Each sum stops at").of("implement")
+        let script = script.edits("The sum stops at", "Each sum stops at").of("implement");
+        // A person has it tried again.
+        let script = script.edits("right.wrapping_add(left)", "left.saturating_add(right)").of("implement");
+        script.reviews(&approved()).of("implement")
     })
     .await;
     w.implement().await;
     w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(
-        halt.contains("Check that the tests pass") && halt.contains("the limit of drafts is reached"),
+        halt.contains("Check that the tests pass") && halt.contains("`/retry` allows one more"),
         "{halt}"
     );
+    assert!(halt.contains("write `/spec`"), "{halt}");
     assert!(halt.contains("what_does_not_fit_is_the_largest") && halt.contains("left: 44"), "{halt}");
     let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
     assert_eq!(roles, ["drafter", "reviewer", "drafter", "reviewer", "drafter", "drafter"]);
     w.nothing_is_pushed();
+    w.comment("sam", "/retry").await;
+    w.tried().await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 /// A dependency that only an unapproved manifest contains must not be fetched. The drafter and people must be told so.

@@ -223,7 +223,9 @@ impl DocumentSchema {
                 _ if spec.required => "required",
                 _ => "optional; leave it out when there is nothing to say",
             };
-            out.push_str(&format!("- `{}` ({need}): {}.\n", spec.heading(), spec.rule));
+            let head = spec.sample.lines().find(|line| line.starts_with('|'));
+            let head = head.map_or(String::new(), |head| format!(". The table's head is `{head}`"));
+            out.push_str(&format!("- `{}` ({need}): {}{head}.\n", spec.heading(), spec.rule));
         }
         out.push_str(
             "Do not write review logs, verdicts, costs or claims that something was run or verified: code adds those.\n",

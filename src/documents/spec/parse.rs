@@ -151,6 +151,12 @@ fn parse_reference(item: &str) -> PatternReference {
     PatternReference { path, lines }
 }
 
+/// Returns whether a path such as `display::Size::parse` goes through a type.
+fn names_type(path: &str) -> bool {
+    let is_type = |part: &str| part.starts_with(|c: char| c.is_ascii_uppercase());
+    path.split("::").any(is_type) && path.chars().all(|c| c.is_alphanumeric() || "_:".contains(c))
+}
+
 fn parse_test_rows(table: &markdown::MarkdownTable) -> Vec<TestMappingRow> {
     let columns = ["requirement", "test", "file", "input", "expected"].map(|word| find_column(table, word));
     if columns[..3].iter().any(Option::is_none) {
@@ -161,9 +167,12 @@ fn parse_test_rows(table: &markdown::MarkdownTable) -> Vec<TestMappingRow> {
         let [requirements, name, file, input, expected] = columns.map(cell);
         let words = requirements.split([',', ' ', '&', '`']).map(str::trim);
         let requirements = words.filter(|word| word.get(..4).is_some_and(|w| w.eq_ignore_ascii_case("REQ-")));
+        let name = strip_marks(&name).trim_end_matches("()");
+        // Rust has no test functions in types, so this is an item with a doc test.
+        let is_item = strip_marks(&file).ends_with(".rs") && !name.starts_with(DOC_TEST) && names_type(name);
         TestMappingRow {
             requirements: requirements.map(str::to_ascii_uppercase).collect(),
-            name: strip_marks(&name).trim_end_matches("()").to_owned(),
+            name: if is_item { format!("{DOC_TEST}{name}") } else { name.to_owned() },
             file: strip_marks(&file).to_owned(),
             input,
             expected,

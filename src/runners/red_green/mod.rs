@@ -57,7 +57,8 @@ impl ExpectedTest {
     /// Whether `id` is the id of this test.
     pub fn matches_id(&self, id: &str) -> bool {
         if let Some((file, item)) = doc_test_item(id) {
-            return self.name.strip_prefix(DOC_TEST) == Some(item) && is_path_suffix(file, &self.file);
+            let name = self.name.strip_prefix(DOC_TEST).unwrap_or_default();
+            return test_id_has_name(item, name) && is_path_suffix(file, &self.file);
         }
         test_id_has_name(id, &self.name) && (self.file.is_empty() || is_in_file(id, &self.file))
     }

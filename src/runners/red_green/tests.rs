@@ -519,5 +519,5 @@ fn doc_test_of_the_spec_is_required_with_the_code_but_not_before() {
     let now = |doc: &str| found(["s::new new", doc].map(TestResult::passed));
     let failing = prove_green(&base, &red, &[&now("s::doc src/lib.rs - Size::new (1)")]).unwrap_err();
     assert_eq!(failing[0].tests, ["doc Size::parse"]);
-    prove_green(&base, &red, &[&now("s::doc src/lib.rs - Size::parse (1)")]).unwrap();
+    prove_green(&base, &red, &[&now("s::doc src/lib.rs - size::Size::parse (1)")]).unwrap();
 }

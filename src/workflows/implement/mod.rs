@@ -591,6 +591,8 @@ fn lock_tests(s: &mut ImplementRunState) -> Result<(), StepError> {
     let document = *require_state(&s.stage.document())?;
     s.locked = Some(document);
     s.told = 0;
+    // The drafter of the code cannot fix them.
+    s.stage.remark_open_findings("the tests are locked by now, so it is left to people at the code gate");
     let (kind, heading) = (LOCKED_TESTS.to_owned(), LOCKED_HEADING.to_owned());
     s.stage.add_background(BackgroundText { kind, heading, text: document, left: false });
     s.stage.reset_rounds()
@@ -658,7 +660,11 @@ async fn prove_green(
         &mut s.stage,
         to_mistakes("green", "Code", red_green::describe_failures(&failing)),
     );
-    exceptions::unlock_tests(s, exit).map_err(|why| text.with_unfetched_note(why))
+    let spec = "If no code can pass, the spec asks for the wrong thing: write `/spec`, then start again.";
+    exceptions::unlock_tests(s, exit).map_err(|why| match text.with_unfetched_note(why) {
+        StepError::User(why) => StepError::User(format!("{} {spec}", why.trim_end())),
+        why => why,
+    })
 }
 
 fn to_mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<DocumentMistake> {
