@@ -151,11 +151,11 @@ impl RelatedDesign<'_> {
         } else if !self.words.is_empty() {
             text.push_str(&format!("It shares words with the issue: {}.\n", abbreviate_list(&self.words)));
         }
-        text.push_str(&format!(
-            "Files: {}.\nGoal: {}\n",
-            abbreviate_list(&self.gist.paths),
-            quote_line(&self.gist.goal)
-        ));
+        // A change has no section with its goal.
+        if !self.gist.goal.is_empty() {
+            let (paths, goal) = (abbreviate_list(&self.gist.paths), quote_line(&self.gist.goal));
+            text.push_str(&format!("Files: {paths}.\nGoal: {goal}\n"));
+        }
         if of == issue {
             for past in findings.iter().filter(|past| past.issue == issue).take(10) {
                 let (status, title) = (&past.finding.status, quote_line(&past.finding.title));

@@ -4,7 +4,7 @@ use countersign::engine::RunViewStatus;
 
 use crate::{
     implement::{can_run, plain, specified_in},
-    script::{Script, approved, small},
+    script::{Script, approved, attack, small},
     world::{Setting, World},
 };
 
@@ -82,7 +82,8 @@ async fn inline_tests_are_locked_while_the_code_of_the_same_file_is_changed() {
     if !can_run().await {
         return;
     }
-    let mut w = world("", plain).await;
+    let attack = attack("src/lib.rs", "REQ-1", "stays_the_largest", "assert_eq!(sum(255, 255), 255);");
+    let mut w = world("", |script, texts| plain(script, texts).attacks(&[attack])).await;
     w.implement().await;
     w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
@@ -92,14 +93,16 @@ async fn inline_tests_are_locked_while_the_code_of_the_same_file_is_changed() {
     );
     // `adds` and the doc test, although its line moved.
     assert!(
-        gate.contains("2 tests of the change and 2 others that passed before pass three times"),
+        gate.contains("3 tests of the change and 2 others that passed before pass three times"),
         "{gate}"
     );
     assert!(gate.contains("1 test is removed, as the approved spec says: `sums tests::wraps`."), "{gate}");
+    assert!(gate.contains("The reviewer's model wrote `src/lib.rs: stays_the_largest`"), "{gate}");
     w.approved_by("sam").await;
     w.tried().await;
     let pushed = w.file_on_branch("src/lib.rs").unwrap();
     assert!(pushed.contains("saturating_add") && pushed.contains("fn stops_at_the_largest"), "{pushed}");
+    assert!(pushed.ends_with("        assert_eq!(sum(255, 255), 255);\n    }\n}\n"), "{pushed}");
     assert!(!pushed.contains("fn wraps"), "{pushed}");
 }
 

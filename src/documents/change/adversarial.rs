@@ -1,13 +1,17 @@
 //! Adversarial tests, which a reviewing model writes to make the code fail. Defines the format of the model's answer
 //! and adds the tests to the change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    ChangeScope, ChangeSection, FileChange, ParsedChange, is_executed, parse, parse::count_backticks,
+    ChangeScope, ChangeSection, FileChange, FileChangeBody, ParsedChange,
+    apply::apply_file,
+    can_hold_inline_tests, is_executed, mentions_test, parse,
+    parse::count_backticks,
+    workspace::{block_content, fenced},
 };
 use crate::documents::{as_json_object, path_rules, quotable_path, truncate};
 
@@ -18,7 +22,7 @@ const TEXT_BYTES: usize = 8_000;
 const WORD_BYTES: usize = 200;
 const WHY_CHARS: usize = 600;
 
-/// An adversarial test, in its own file.
+/// An adversarial test, in a test file of the change or in a new file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdversarialTestFile {
@@ -28,7 +32,7 @@ pub struct AdversarialTestFile {
     pub requirement: String,
     /// Suspected fault of the code.
     pub why: String,
-    /// Full text of the file.
+    /// Text of the test, or full text of the new file.
     pub text: String,
 }
 
@@ -61,9 +65,10 @@ pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
          and nothing else: at most {MOST_ADVERSARIAL} tests that the code of this change may fail although its own tests pass. \
          Each asserts what the specification demands, at a place where the code may do otherwise: a bound, an order, what is \
          empty, twice there or malformed, and first of all in lines that no test runs, where some are named above. `requirement` is the one of its Test Mapping that the test shows, as `REQ-2`; what \
-         no requirement demands is no test. `text` is the whole of a new file that holds this test alone, which has the name \
-         `name`, asserts something, is not skipped and depends on nothing but the code; `path` lies in the folder of one of {}, \
-         with the same ending, and is not there yet. `why` says in a sentence what the code would do wrong. Where you know of \
+         no requirement demands is no test. `text` is the test alone, which has the name `name`, asserts something, is not skipped \
+         and depends on nothing but the code; it is added to the end of `path`, which is one of {}, and in a `tests` module of Rust \
+         to the end of the module. What that file does not import yet is imported within the test; where the language cannot, \
+         `path` is a new file in the same folder with the same ending, and `text` the whole of it. `why` says in a sentence what the code would do wrong. Where you know of \
          none, the list is empty.\n",
         tests.join(", ")
     )
@@ -99,6 +104,19 @@ fn is_plain(word: &str) -> bool {
 }
 
 impl AdversarialTestFile {
+    /// Returns the file of the test, and its name if other tests of the change `text` are in that file.
+    pub fn place(&self, text: &str) -> String {
+        let is_shared = parse(text).files_in(ChangeSection::Tests).any(|file| file.path == self.path);
+        if is_shared { format!("{}: {}", self.path, self.name) } else { self.path.clone() }
+    }
+
+    /// Returns whether the test's file in the change `text` mentions the test's name.
+    pub fn is_known(&self, text: &str) -> bool {
+        let change = parse(text);
+        let files = change.files.iter().filter(|file| file.path == self.path);
+        files.into_iter().any(|file| mentions_test(&file.new_text(), &self.name))
+    }
+
     /// Returns the reason why the file is not a valid test of this change, worded as the end of a sentence. Whether the
     /// file may be written is not checked here but by the checks of the change.
     pub fn refusal_reason(&self, allowed: &ChangeScope) -> Option<&'static str> {
@@ -111,7 +129,9 @@ impl AdversarialTestFile {
         match () {
             () if !cited() => Some("cites no requirement of the spec"),
             () if allowed.files.contains_key(&self.path) => {
-                Some("has the path of another file of the change")
+                let is_test_file =
+                    [&allowed.tests, &allowed.inline].iter().any(|all| all.contains(&self.path));
+                (!is_test_file).then_some("is in a file without tests")
             }
             () if !beside() || is_executed(&self.path) => {
                 Some("is not next to a test of the change, with the same ending")
@@ -121,23 +141,52 @@ impl AdversarialTestFile {
     }
 }
 
-/// Returns the text of the change with these files appended to its tests section.
+/// Returns the text of the change with these tests in its tests section: at the end of their files, or in new files.
+/// `base` has the texts of the existing files.
 pub fn with_adversarial_tests<'a>(
     text: &str,
     tests: impl IntoIterator<Item = &'a AdversarialTestFile>,
+    base: &BTreeMap<String, String>,
 ) -> String {
+    tests.into_iter().fold(text.to_owned(), |text, test| {
+        with_test(&text, test, base).unwrap_or_else(|| with_new_file(&text, test))
+    })
+}
+
+/// Adds a test to its file. Returns `None` if the change has no such test file.
+fn with_test(text: &str, test: &AdversarialTestFile, base: &BTreeMap<String, String>) -> Option<String> {
+    let change = parse(text);
+    let file = change.files_in(ChangeSection::Tests).find(|file| file.path == test.path)?;
+    let base = base.get(&test.path).map(String::as_str);
+    let before = apply_file(file, base).ok()??;
+    // In a source file of Rust the last line closes the tests' module.
+    let module = before.rfind("\n}").filter(|_| can_hold_inline_tests(&test.path));
+    let (above, below) = before.split_at(module.map_or(before.len(), |at| at + 1));
+    let indent = if module.is_some() { "    " } else { "" };
+    let lines = test.text.trim_end().lines();
+    let lines = lines.map(|line| if line.is_empty() { "\n".to_owned() } else { format!("{indent}{line}\n") });
+    let after = format!("{}\n\n{}{below}", above.trim_end(), lines.collect::<String>());
+    let longest = if matches!(file.body, FileChangeBody::Whole(_)) { usize::MAX } else { 0 };
+    let (block, _) = file.block.as_ref()?;
+    let fence = fenced(&block_content(base, &after, longest));
+    let proves = format!("Proves: {}\n\n", test.requirement);
+    let proves = if file.proves.contains(&test.requirement) { "" } else { &proves };
+    Some(format!("{}{proves}{fence}{}", &text[..block.start], &text[block.end..]))
+}
+
+/// Adds a new file to the tests section.
+fn with_new_file(text: &str, test: &AdversarialTestFile) -> String {
     let change = parse(text);
     let Some((_, range)) = change.sections.iter().find(|(part, _)| *part == ChangeSection::Tests) else {
         return text.to_owned();
     };
-    let mut out = text[..range.end].trim_end().to_owned();
-    for AdversarialTestFile { path, requirement, text, .. } in tests {
-        let longest = text.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
-        // A fence of three could be closed by a later line.
-        let fence = "`".repeat((longest + 1).max(4));
-        out.push_str(&format!("\n\n### `{path}` (Add)\n\nProves: {requirement}\n\n{fence}\n{text}{fence}"));
-    }
-    format!("{out}\n\n{}", &text[range.end..]).trim_end().to_owned() + "\n"
+    let AdversarialTestFile { path, requirement, text: content, .. } = test;
+    let longest = content.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
+    // A fence of three could be closed by a later line.
+    let fence = "`".repeat((longest + 1).max(4));
+    let out = text[..range.end].trim_end();
+    let file = format!("### `{path}` (Add)\n\nProves: {requirement}\n\n{fence}\n{content}{fence}");
+    format!("{out}\n\n{file}\n\n{}", &text[range.end..]).trim_end().to_owned() + "\n"
 }
 
 impl ChangeScope {

@@ -575,7 +575,7 @@ fn adversarial_tests_are_added_to_tests_section() {
         adversarial_test("tests/a.rs", "REQ-1", fences),
         adversarial_test("tests/b.rs", "REQ-1", "#[test]\nfn b() {}\n"),
     ];
-    let text = adversarial::with_adversarial_tests(&sound_change(), &tests);
+    let text = adversarial::with_adversarial_tests(&sound_change(), &tests, &base_files());
     let (before, change) = (parse(&sound_change()), parse(&text));
     let of_tests = |change: &ParsedChange| {
         change.files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect::<Vec<_>>()
@@ -595,13 +595,38 @@ fn adversarial_tests_are_added_to_tests_section() {
 }
 
 #[test]
+fn adversarial_test_is_added_to_the_end_of_its_file_or_module() {
+    let test = "#[test]\nfn t() {\n    assert!(f() > 1);\n}\n";
+    let text = adversarial::with_adversarial_tests(
+        &sound_change(),
+        &[adversarial_test("tests/read.rs", "REQ-1", test)],
+        &base_files(),
+    );
+    let change = parse(&text);
+    assert_eq!(change.files.len(), parse(&sound_change()).files.len());
+    assert!(change.files[0].new_text().ends_with(&format!("\n\n{test}")), "{text}");
+    let source = "fn f() {}\n\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn a() {}\n}\n";
+    let change = "## Tests\n\n### `src/f.rs` (Modify)\n\n```\n<<<<<<< SEARCH\n    fn a() {}\n=======\n    fn a() {\n        \
+                  f();\n    }\n>>>>>>> REPLACE\n```\n";
+    let base = BTreeMap::from([("src/f.rs".to_owned(), source.to_owned())]);
+    let tests = [adversarial_test("src/f.rs", "REQ-1", test)];
+    let text = adversarial::with_adversarial_tests(change, &tests, &base);
+    let files = apply(&parse(&text), &base).unwrap();
+    let made = files[0].1.as_deref().unwrap();
+    let end = "        f();\n    }\n\n    #[test]\n    fn t() {\n        assert!(f() > 1);\n    }\n}\n";
+    assert!(made.ends_with(end), "{made}");
+    assert_eq!(parse(&text).files[0].proves, ["REQ-1"]);
+}
+
+#[test]
 fn adversarial_test_must_be_next_to_other_tests_and_name_a_requirement() {
     let allowed = allowed_scope(ChangeSection::Code);
     for (path, requirement, why) in [
         ("tests/a.rs", "REQ-1", None),
         ("tests/a.rs", "REQ-2", Some("requirement")),
         ("tests/a.rs", "", Some("requirement")),
-        ("tests/read.rs", "REQ-1", Some("another file")),
+        ("tests/read.rs", "REQ-1", None),
+        ("src/lib.rs", "REQ-1", Some("without tests")),
         ("src/a.rs", "REQ-1", Some("next to")),
         ("tests/../src/a.rs", "REQ-1", Some("next to")),
         ("/tests/a.rs", "REQ-1", Some("next to")),
@@ -615,8 +640,8 @@ fn adversarial_test_must_be_next_to_other_tests_and_name_a_requirement() {
     }
     // A path with markup cannot smuggle in a second file.
     let path = "tests/a.rs` (Add)\n\n## Code\n\n### `build.rs";
-    let text =
-        adversarial::with_adversarial_tests(&sound_change(), &[adversarial_test(path, "REQ-1", "x\n")]);
+    let tests = [adversarial_test(path, "REQ-1", "x\n")];
+    let text = adversarial::with_adversarial_tests(&sound_change(), &tests, &base_files());
     assert!(parse(&text).files.iter().all(|file| file.path != path));
 }
 

@@ -188,7 +188,7 @@ fn drafted_section(allowed: &ChangeScope) -> ChangeSection {
 }
 
 /// Returns the content of a code block that turns `base` into `text`.
-fn block_content(base: Option<&str>, text: &str, longest_whole: usize) -> String {
+pub(super) fn block_content(base: Option<&str>, text: &str, longest_whole: usize) -> String {
     let plain = |text: &str| text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
     let new = plain(text);
     let Some(base) = base.filter(|base| base.lines().count() > longest_whole) else { return new };
@@ -217,7 +217,7 @@ fn block_content(base: Option<&str>, text: &str, longest_whole: usize) -> String
 }
 
 /// Puts a block into a fence that is longer than any fence inside it.
-fn fenced(block: &str) -> String {
+pub(super) fn fenced(block: &str) -> String {
     let longest = block.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));
     let end = if block.is_empty() || block.ends_with('\n') { "" } else { "\n" };

@@ -306,7 +306,10 @@ fn check_tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentM
         if test.name.is_empty() {
             say("tests.name", "a row names no test".to_owned());
         } else if !names.insert((&test.file, &test.name)) {
-            say("tests.name", format!("`{name}` stands in two rows; make it one row, with all its requirements"));
+            say(
+                "tests.name",
+                format!("`{name}` stands in two rows; make it one row, with all its requirements"),
+            );
         }
         if !spec.view.files.iter().any(|row| row.path == test.file && row.change != Some(ChangeType::Delete))
         {

@@ -13,11 +13,11 @@ type AdversarialTest = (String, red_green::ExpectedTest);
 
 impl ChangeVerifier {
     /// Returns the outcome of each test when run with the code, and the proof for the tests that pass. `overlay`
-    /// contains the code and all these tests. `known` contains the ids of the tests that existed before.
+    /// returns the code with the tests at the given positions. `known` contains the ids of the tests that existed before.
     pub async fn run_adversarial_tests(
         &self,
         tried: &[AdversarialTest],
-        overlay: &FileOverlay,
+        overlay: &(impl Fn(&[usize]) -> FileOverlay + Sync),
         known: &[String],
         (before, red): (&RecordedTestRun, &RedProof),
     ) -> Result<(Vec<AdversarialOutcome>, Option<GreenProof>), TestError> {
@@ -31,7 +31,7 @@ impl ChangeVerifier {
     async fn judge_each(
         &self,
         tried: &[AdversarialTest],
-        overlay: &FileOverlay,
+        overlay: &(impl Fn(&[usize]) -> FileOverlay + Sync),
         known: &[String],
     ) -> Result<Vec<AdversarialOutcome>, TestError> {
         let mut workspace = TestWorkspace::new()?;
@@ -42,8 +42,9 @@ impl ChangeVerifier {
                 break;
             }
             outcomes.clear();
-            for some in tried.chunks(if together { tried.len() } else { 1 }) {
-                let overlay = keep_only(overlay, tried, &some.iter().collect::<Vec<_>>());
+            let every: Vec<usize> = (0..tried.len()).collect();
+            for some in every.chunks(if together { tried.len() } else { 1 }) {
+                let (overlay, some) = (overlay(some), &tried[some[0]..=some[some.len() - 1]]);
                 let targets: Vec<String> = some.iter().map(|(path, _)| path.clone()).collect();
                 let first = self.run_in(&mut workspace, &targets, overlay.clone()).await?.found;
                 let second = self.run_in(&mut workspace, &targets, overlay).await?.found;
@@ -61,7 +62,7 @@ impl ChangeVerifier {
     async fn prove_with_others(
         &self,
         tried: &[AdversarialTest],
-        overlay: &FileOverlay,
+        overlay: &(impl Fn(&[usize]) -> FileOverlay + Sync),
         outcomes: &mut [AdversarialOutcome],
         (before, red): (&RecordedTestRun, &RedProof),
     ) -> Result<Option<GreenProof>, TestError> {
@@ -73,11 +74,10 @@ impl ChangeVerifier {
             }
             let kept: Vec<&AdversarialTest> = passing.iter().map(|at| &tried[*at]).collect();
             let red = red.clone().with_rows(kept.iter().map(|(_, row)| row.clone()).collect());
-            let failing =
-                match self.prove_green(GREEN_RUNS, &keep_only(overlay, tried, &kept), before, &red).await? {
-                    Ok(green) => return Ok(Some(green)),
-                    Err(failing) => failing,
-                };
+            let failing = match self.prove_green(GREEN_RUNS, &overlay(&passing), before, &red).await? {
+                Ok(green) => return Ok(Some(green)),
+                Err(failing) => failing,
+            };
             let fails = |row: &red_green::ExpectedTest| {
                 failing.iter().flat_map(|group| &group.tests).any(|id| row.matches_id(id) || *id == row.name)
             };
@@ -90,9 +90,4 @@ impl ChangeVerifier {
             }
         }
     }
-}
-
-fn keep_only(overlay: &FileOverlay, tried: &[AdversarialTest], kept: &[&AdversarialTest]) -> FileOverlay {
-    let left = |path: &str| tried.iter().any(|(of, _)| of == path) && !kept.iter().any(|(of, _)| of == path);
-    overlay.iter().filter(|(path, _)| !left(path)).cloned().collect()
 }

@@ -46,7 +46,8 @@ pub(super) struct AdversarialResults {
     of: Option<Hash>,
     /// Tests that have not run yet.
     new: Vec<AdversarialTestFile>,
-    /// Path and requirement of each test that was added to the change.
+    /// Place and requirement of each test that was added to the change. The place is the path of the test's own file,
+    /// or of a file with other tests and the test's name.
     joined: Vec<(String, String)>,
     /// Tests that failed in their last run, each preceded by the id of its finding.
     failing: Vec<(String, AdversarialTestFile)>,
@@ -66,7 +67,7 @@ impl AdversarialResults {
         self.not_tried.is_some()
     }
 
-    /// Returns the paths of the adversarial test files that were added to the change.
+    /// Returns the places of the adversarial tests that were added to the change.
     pub(super) fn joined_paths(&self) -> impl Iterator<Item = &str> {
         self.joined.iter().map(|(path, _)| path.as_str())
     }
@@ -140,8 +141,8 @@ pub(super) async fn write_tests(
             let tree = cx.tools().file_tree(cx, s.stage.base()?).await?;
             let mut document = load_text(cx, require_state(&s.stage.document())?).await?;
             for test in tests {
-                let with = with_adversarial_tests(&document, [&test]);
-                let taken = text.is_name_taken(&test.name, &adversary.new);
+                let with = with_adversarial_tests(&document, [&test], &text.files);
+                let taken = text.is_name_taken(&test.name, &adversary.new) || test.is_known(&document);
                 let taken = taken.then(|| "has the same name as another test".to_owned());
                 match taken.or_else(|| refusal_reason(&test, &document, &with, text, v, &tree)) {
                     Some(why) => adversary.left_out.push((test.path, why)),
@@ -184,7 +185,8 @@ fn refusal_reason(
     }
     let change = change::parse(with);
     let stands = change.files.iter().find(|file| file.path == test.path);
-    if stands.is_none_or(|file| file.body != FileChangeBody::Whole(test.text.clone())) {
+    let is_new = !change::file_paths(before).contains(&test.path);
+    if is_new && stands.is_none_or(|file| file.body != FileChangeBody::Whole(test.text.clone())) {
         return Some("is not a file that a change can contain".to_owned());
     }
     let allowed = allowed.with_tests(&change);
@@ -211,15 +213,19 @@ pub(super) async fn run_tests(
         return Ok(StepResult::Pass);
     }
     let document = load_text(cx, &document).await?;
-    let overlay = match text.overlay(&with_adversarial_tests(&document, &tests)) {
-        Ok(overlay) => overlay,
-        Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
-    };
+    if let Err(mistakes) = text.overlay(&with_adversarial_tests(&document, &tests, &text.files)) {
+        return stage::settle_checks(&mut s.stage, mistakes);
+    }
     let rows: Vec<red_green::ExpectedTest> =
         tests.iter().map(|test| text.test_row(&test.path, &test.name)).collect();
     let known = text.known_tests();
     let tried: Vec<_> = tests.iter().map(|test| test.path.clone()).zip(rows).collect();
     let (ran, red) = (require_state(&text.before)?.clone(), require_state(&text.red)?.clone());
+    let (all, code, files) = (tests.clone(), document.clone(), text.files.clone());
+    let overlay = move |kept: &[usize]| {
+        let text = with_adversarial_tests(&code, kept.iter().map(|at| &all[*at]), &files);
+        change::overlay_files(change::apply(&change::parse(&text), &files).unwrap_or_default())
+    };
     let look = |trial: ChangeVerifier| async move {
         trial.run_adversarial_tests(&tried, &overlay, &known, (&ran, &red)).await
     };
@@ -231,7 +237,8 @@ pub(super) async fn run_tests(
     adversary.unclear.clear();
     let (mut joined, mut met, mut failing, mut objections) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (test, came) in tests.into_iter().zip(came) {
-        let known = before.iter().find(|(_, known)| known.path == test.path).map(|(finding, _)| finding);
+        let is_same = |known: &AdversarialTestFile| (&known.path, &known.name) == (&test.path, &test.name);
+        let known = before.iter().find(|(_, known)| is_same(known)).map(|(finding, _)| finding);
         match (came, known) {
             (AdversarialOutcome::Passes, known) => {
                 met.extend(known.cloned());
@@ -256,8 +263,8 @@ pub(super) async fn run_tests(
         if let (Some(green), Some(document)) = (green, s.stage.document()) {
             s.joined = Some((document, store_json(cx, &green).await?));
         }
-        let names = joined.into_iter().map(|test| (test.path, test.requirement));
-        adversary.joined.extend(names);
+        let places = joined.into_iter().map(|test| (test.place(&document), test.requirement));
+        adversary.joined.extend(places);
     }
     s.attacked = s.stage.document();
     adversary.of = s.attacked;
@@ -294,8 +301,8 @@ async fn join_tests(
 ) -> Result<(), StepError> {
     let cx = v.cx;
     let locked = load_text(cx, require_state(&s.locked)?).await?;
-    let locked = cx.put(with_adversarial_tests(&locked, tests).as_bytes()).await?;
-    let document = cx.put(with_adversarial_tests(document, tests).as_bytes()).await?;
+    let locked = cx.put(with_adversarial_tests(&locked, tests, &text.files).as_bytes()).await?;
+    let document = cx.put(with_adversarial_tests(document, tests, &text.files).as_bytes()).await?;
     cx.record_later("tests", LedgerRecord::Text(TextRow::new(TextKind::Tests, document))).await?;
     let rows = tests.iter().map(|test| text.test_row(&test.path, &test.name)).collect();
     let red = require_state(&text.red)?.clone().with_rows(rows);
