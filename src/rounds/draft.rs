@@ -91,7 +91,7 @@ pub async fn write_draft(
     };
     round.waits.clear_answers();
     if drafted == DraftOutcome::Document {
-        (round.feedback, round.unusable) = (None, None);
+        round.unusable = None;
     }
     Ok(drafted)
 }
@@ -436,7 +436,7 @@ fn with_rejection_reason(prompt: Prompt, round: &Round) -> Prompt {
     }
 }
 
-fn maintainer_material(round: &Round) -> PromptMaterial {
+pub(super) fn maintainer_material(round: &Round) -> PromptMaterial {
     PromptMaterial::text(
         "maintainer",
         MaterialWeight::Comments,

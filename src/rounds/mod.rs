@@ -147,7 +147,7 @@ pub struct Round {
     /// that version.
     #[serde(default)]
     compared: Option<Hash>,
-    /// A person's feedback that no draft has addressed yet.
+    /// A person's feedback that no review has judged yet.
     pub feedback: Option<String>,
     /// Reason why the drafter's last response was unusable, without quoting the model.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -447,6 +447,7 @@ impl Round {
     pub fn settle_review(&mut self, reviewed: ReviewOutcome) -> RoundDecision {
         self.mistakes_before.clear();
         self.strikes = 0;
+        self.feedback = None;
         // Drafts that never reached the reviewer must not use up the draft that fixes its findings.
         if self.history.last().is_some_and(|record| record.verdict.is_none()) {
             self.allow_another_draft();

@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::{
     Round, ServedModel, StepContext,
     call_waits::UnansweredCall,
-    draft::{PromptExtra, count_unshown_files, issue_material, load_text, with_extras, with_repository},
+    draft::{
+        PromptExtra, count_unshown_files, issue_material, load_text, maintainer_material, with_extras,
+        with_repository,
+    },
     model_calls::{BudgetedCall, BudgetedCallResult, call_model},
     prompt::{MaterialWeight, Prompt, PromptMaterial},
     tool_loop::{ToolLoop, ToolLoopAction, ToolSession},
@@ -347,6 +350,7 @@ fn review_prompt(
                 PromptMaterial::text("warnings", MaterialWeight::Comments, brief.warnings),
             );
     with_extras(prompt, brief.extras)
+        .with_material("What a maintainer asked for in this version", maintainer_material(round))
         .with_material("The issue", issue_material(brief.issue, brief.body))
         .with_material(
             "What changed since the last review",

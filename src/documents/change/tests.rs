@@ -626,7 +626,6 @@ fn adversarial_test_must_be_next_to_other_tests_and_name_a_requirement() {
         ("tests/a.rs", "REQ-2", Some("requirement")),
         ("tests/a.rs", "", Some("requirement")),
         ("tests/read.rs", "REQ-1", None),
-        ("src/lib.rs", "REQ-1", Some("without tests")),
         ("src/a.rs", "REQ-1", Some("next to")),
         ("tests/../src/a.rs", "REQ-1", Some("next to")),
         ("/tests/a.rs", "REQ-1", Some("next to")),

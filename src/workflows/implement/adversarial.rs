@@ -172,11 +172,12 @@ fn refusal_reason(
     if let Some(why) = test.refusal_reason(&allowed) {
         return Some(why.to_owned());
     }
+    let is_new = !change::file_paths(before).contains(&test.path);
     let found = text.before.as_ref().and_then(|ran| {
         red_green::unreachable_reason(
             &ran.runner,
             ran.project_path(&test.path).unwrap_or(&test.path),
-            true,
+            is_new,
             &ran.found,
         )
     });
@@ -185,7 +186,6 @@ fn refusal_reason(
     }
     let change = change::parse(with);
     let stands = change.files.iter().find(|file| file.path == test.path);
-    let is_new = !change::file_paths(before).contains(&test.path);
     if is_new && stands.is_none_or(|file| file.body != FileChangeBody::Whole(test.text.clone())) {
         return Some("is not a file that a change can contain".to_owned());
     }
