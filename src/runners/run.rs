@@ -179,6 +179,18 @@ impl TestWorkspace {
         }
         run_suite(&self.scratch, sandbox, snapshot, request, left_out, cancel).await
     }
+
+    /// Returns the text of a file as the last run left it.
+    pub fn read_file(&self, path: &str) -> io::Result<Option<String>> {
+        Ok(read_within(&self.scratch.tree, path, &mut { REPORT_BYTES })?.pop())
+    }
+
+    /// Returns those files of the commit that the last run wrote to, if it had no overlay.
+    pub fn rewritten_files<'s>(&self, snapshot: &'s Snapshot) -> Vec<&'s str> {
+        let paths = snapshot.entries().iter().map(|entry| entry.path.as_str());
+        let written = |path: &&str| self.scratch.tree.join(path).symlink_metadata()?.modified();
+        paths.filter(|path| written(path).is_ok_and(|time| time > self.began)).collect()
+    }
 }
 
 fn timestamps(time: SystemTime) -> Timestamps {

@@ -265,7 +265,7 @@ fn sanitize_line_to(text: &str, most: usize) -> String {
     line
 }
 
-fn sanitize_message(message: &str) -> String {
+pub(super) fn sanitize_message(message: &str) -> String {
     let message = strip_colours(message);
     let visible = |c: &char| matches!(c, '\n' | '\t') || !(c.is_control() || is_invisible(*c));
     let mut kept = String::new();

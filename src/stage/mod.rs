@@ -622,12 +622,18 @@ pub async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
 pub async fn fix_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let before = load_document(s, v.cx).await?;
     let after = v.doc.fix(&before, require_state(&s.issue)?.number);
-    let document = v.cx.put(after.as_bytes()).await?;
+    store_fixed_draft(s, v.cx, &after).await?;
+    Ok(StepResult::Pass)
+}
+
+/// Replaces the draft by a text that our code made of it.
+pub async fn store_fixed_draft(s: &mut StageState, cx: &StepContext, text: &str) -> Result<Hash, StepError> {
+    let document = cx.put(text.as_bytes()).await?;
     if s.round.document != Some(document) {
-        v.cx.record_later("fix", LedgerRecord::Text(TextRow::new(TextKind::Fix, document))).await?;
+        cx.record_later("fix", LedgerRecord::Text(TextRow::new(TextKind::Fix, document))).await?;
     }
     s.round.replace_document(document);
-    Ok(StepResult::Pass)
+    Ok(document)
 }
 
 /// Checks the draft against the required format and against the code.

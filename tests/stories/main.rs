@@ -43,6 +43,7 @@ mod models;
 mod money;
 mod operator;
 mod outage;
+mod own_checks;
 mod paced;
 mod pages;
 mod pages_runs;

@@ -10,6 +10,7 @@
 mod bash;
 mod bodies;
 mod c;
+mod comments;
 mod cpp;
 mod csharp;
 mod doc;
@@ -38,6 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use self::source::SourceText;
 pub use self::{
+    comments::strip_comments,
     inline_tests::{InlineTests, shadowed_assertion, split_inline_tests},
     rendering::Detail,
     vacuous_tests::{TestAudit, audit_tests},

@@ -167,8 +167,9 @@ fn with_test(text: &str, test: &AdversarialTestFile, base: &BTreeMap<String, Str
     let lines = lines.map(|line| if line.is_empty() { "\n".to_owned() } else { format!("{indent}{line}\n") });
     let after = format!("{}\n\n{}{below}", above.trim_end(), lines.collect::<String>());
     let longest = if matches!(file.body, FileChangeBody::Whole(_)) { usize::MAX } else { 0 };
-    let (block, _) = file.block.as_ref()?;
-    let fence = fenced(&block_content(base, &after, longest));
+    let (block, length) = file.block.as_ref()?;
+    let language = text[block.start + length..file.content.start].trim();
+    let fence = fenced(&block_content(base, &after, longest), language);
     let proves = format!("Proves: {}\n\n", test.requirement);
     let proves = if file.proves.contains(&test.requirement) { "" } else { &proves };
     Some(format!("{}{proves}{fence}{}", &text[..block.start], &text[block.end..]))

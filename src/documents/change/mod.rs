@@ -9,6 +9,7 @@ mod apply;
 mod check;
 mod evidence;
 mod fix;
+mod linter_output;
 mod parse;
 mod stubs;
 mod workspace;
@@ -20,6 +21,7 @@ pub use self::{
     check::{check, files_beyond_scope, is_workflow, unbuildable_reason},
     evidence::TestEvidence,
     fix::{fix, replaced_tests, tests_section, without_files},
+    linter_output::{LinterComplaint, find_complaints},
     parse::{
         FileChange, FileChangeBody, ParsedChange, mentions_test, parse, test_id_has_name, test_name_parts,
     },

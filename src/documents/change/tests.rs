@@ -238,7 +238,7 @@ fn files_written_in_the_workspace_are_validated_and_merged_into_the_response() {
     let error = after.write_file("README.md", &"x\n".repeat(200_000), &ChangeTestTree).unwrap_err();
     assert!(error.contains("longer than the 256 KB") && after.written_files().is_empty(), "{error}");
     let revised = workspace.merge_into_draft(&text);
-    assert!(revised.contains("`````\n# Sample\n\n````sh\n"), "{revised}");
+    assert!(revised.contains("`````markdown\n# Sample\n\n````sh\n"), "{revised}");
     assert_eq!(check_text(&revised), []);
     assert!(
         Workspace::new(allowed_scope(ChangeSection::Tests), base_files(), "")

@@ -132,6 +132,16 @@ impl Workspace {
         self.merge(draft, true)
     }
 
+    /// Replaces the text of one file in `draft`. Returns `None` if the drafted section does not have the file.
+    pub fn replace_file(mut self, draft: &str, path: &str, text: &str) -> Option<String> {
+        let is_drafted = |file: &FileChange| {
+            (file.part == ChangeSection::Tests) == (self.allowed.part == ChangeSection::Tests)
+        };
+        parse(draft).files.iter().find(|file| file.path == path && is_drafted(file))?;
+        self.written = BTreeMap::from([(path.to_owned(), text.to_owned())]);
+        Some(self.merge_into_draft(draft))
+    }
+
     /// Section that a written file belongs to.
     fn section_of(&self, path: &str) -> ChangeSection {
         let is_inline = self.allowed.part == ChangeSection::Tests && self.allowed.inline.contains(path);
@@ -152,14 +162,17 @@ impl Workspace {
     fn merge(&self, text: &str, over: bool) -> String {
         self.written.iter().fold(text.to_owned(), |text, (path, written)| {
             let base = self.base.get(path).map(String::as_str);
-            let block = fenced(&self.block_content(path, base, written));
-            let change = parse(&text);
+            let content = self.block_content(path, base, written);
+            let (block, change) = (fenced(&content, ""), parse(&text));
             let of_part = |file: &&FileChange| {
                 (file.part == ChangeSection::Tests) == (self.section_of(path) == ChangeSection::Tests)
             };
             let file = change.files.iter().filter(of_part).find(|file| file.path == *path);
             let (range, block) = match file.map(|file| (file, &file.block)) {
-                Some((_, Some((there, _)))) if over => (there.clone(), block),
+                Some((_, Some((there, _)))) if over => {
+                    let fence = text[there.clone()].lines().next().unwrap_or_default();
+                    (there.clone(), fenced(&content, fence.trim_start_matches('`')))
+                }
                 Some((FileChange { kind: Kind::Delete, .. }, _) | (_, Some(_))) => return text,
                 Some((file, None)) => {
                     let end = file.range.start + text[file.range.clone()].trim_end().len();
@@ -216,10 +229,10 @@ pub(super) fn block_content(base: Option<&str>, text: &str, longest_whole: usize
     tries.into_iter().find(makes_it).unwrap_or(new)
 }
 
-/// Puts a block into a fence that is longer than any fence inside it.
-pub(super) fn fenced(block: &str) -> String {
+/// Puts a block of this language into a fence that is longer than any fence inside it.
+pub(super) fn fenced(block: &str, language: &str) -> String {
     let longest = block.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));
     let end = if block.is_empty() || block.ends_with('\n') { "" } else { "\n" };
-    format!("{fence}\n{block}{end}{fence}\n")
+    format!("{fence}{language}\n{block}{end}{fence}\n")
 }

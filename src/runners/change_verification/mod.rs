@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     mutation_check::MutationCheck,
-    repository_checks::{RepositoryCheck, RepositoryCheckKind},
+    repository_checks::{RepositoryCheck, RepositoryCheckKind, RepositoryComplaint},
 };
 use super::{
     TestError, TestReport, TestRequest, TestRun, TestWorkspace, libtest,

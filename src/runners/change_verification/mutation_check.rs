@@ -23,7 +23,8 @@ const NAMED: usize = 5;
 /// Result of a mutation check.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MutationCheck {
-    /// Location of each reverted part in the new text, and the outcome of the tests when that part was reverted.
+    /// Location of each reverted part in the new text, and the outcome of the tests when that part was reverted. Parts
+    /// that were reverted together have one entry, with their locations separated by `, `.
     parts: Vec<(String, MutationOutcome)>,
     /// Number of parts that were not reverted because the time limit was reached.
     not_tried: usize,
@@ -42,15 +43,15 @@ impl MutationCheck {
     pub fn add_evidence(&self, evidence: &mut TestEvidence) {
         let (noticed, all) = red_green::mutation_score(self.parts.iter().map(|(_, noticed)| *noticed));
         let of = |by| self.parts.iter().filter(move |(_, noticed)| *noticed == by);
-        let held = of(MutationOutcome::Compiler).count();
+        let bound = of(MutationOutcome::Compiler).count();
         let mut shown = Vec::new();
         if all > 0 {
             let of = if self.of_change { " of the change (no other ran for this)" } else { "" };
             shown.push(format!("a test{of} fails for {noticed} of {}", count(all, "part", "parts")));
         }
-        if held > 0 {
-            let more = if all > 0 { format!("{held} more") } else { count(held, "part", "parts") };
-            shown.push(format!("the build or an import fails for {more}"));
+        if bound > 0 {
+            let more = if all > 0 { format!("{bound} more") } else { count(bound, "part", "parts") };
+            shown.push(format!("{more} could not be reverted alone"));
         }
         if !shown.is_empty() {
             let shown = shown.join("; ");
@@ -69,7 +70,8 @@ impl MutationCheck {
             evidence.not_shown.push(format!("{parts} of the code {were} not tried in the mutation check."));
         }
         let nobody = of(MutationOutcome::Nobody).take(NAMED);
-        let nobody = nobody.map(|(place, _)| format!("Reverting `{}` breaks no test.", format_lines(place)));
+        let lines = |place: &str| place.split(", ").map(format_lines).collect::<Vec<_>>().join("`, `");
+        let nobody = nobody.map(|(place, _)| format!("Reverting `{}` breaks no test.", lines(place)));
         evidence.review.extend(nobody);
     }
 }
@@ -109,22 +111,24 @@ impl ChangeVerifier {
         }))
     }
 
-    /// Reverts each part in turn and runs the tests, those of the change first, until the time limit is reached. The
-    /// result does not decide whether the change is accepted, so the runs may share build output. `without` returns a
-    /// part's location and the overlay without that part.
+    /// Reverts each part in turn and runs the tests, those of the change first, until the time limit is reached. A part
+    /// without which the code does not build is reverted again, together with the parts that need it. The result does
+    /// not decide whether the change is accepted, so the runs may share build output. `without` returns a part's
+    /// location and the overlay without that part, alone (`false`) or with those parts (`true`).
     pub async fn check_mutations<P>(
         &self,
         (green, before): (&GreenProof, &RecordedTestRun),
         targets: Vec<String>,
         whole: &FileOverlay,
         parts: &[P],
-        without: impl Fn(&P) -> Option<(String, FileOverlay)>,
+        without: impl Fn(&P, bool) -> Option<(String, FileOverlay)>,
     ) -> Result<MutationCheck, TestError> {
         let (mut check, mut spent) = (MutationCheck::default(), 0.0);
         let most = (10.0 * before.seconds).min(SECONDS);
         // The full suite runs only if it is fast and the change's tests miss a part. A suite that fails with nothing
         // reverted proves nothing.
         let (mut workspace, mut selections) = (TestWorkspace::new()?, Vec::new());
+        let mut tried: Vec<(FileOverlay, MutationOutcome)> = Vec::new();
         for targets in [targets, Vec::new()] {
             let ran = self.run_in(&mut workspace, &targets, whole.clone()).await?;
             spent += ran.seconds;
@@ -145,17 +149,30 @@ impl ChangeVerifier {
                 check.not_tried = parts.len() - at;
                 break;
             }
-            let Some((place, overlay)) = without(part) else { continue };
-            let mut noticed = MutationOutcome::Nobody;
-            for targets in &selections {
-                let ran = self.run_in(&mut workspace, targets, overlay.clone()).await?;
-                spent += ran.seconds;
-                noticed = red_green::classify_mutation(green, &ran.found);
-                if noticed != MutationOutcome::Nobody {
+            let mut came = None;
+            for together in [false, true] {
+                let Some((place, overlay)) = without(part, together) else { break };
+                if let Some((_, known)) = tried.iter().find(|(known, _)| *known == overlay) {
+                    // An earlier part was reverted together with this one, and counts for both.
+                    came = came.filter(|_| *known == MutationOutcome::Compiler);
+                    break;
+                }
+                let mut noticed = MutationOutcome::Nobody;
+                for targets in &selections {
+                    let ran = self.run_in(&mut workspace, targets, overlay.clone()).await?;
+                    spent += ran.seconds;
+                    noticed = red_green::classify_mutation(green, &ran.found);
+                    if noticed != MutationOutcome::Nobody {
+                        break;
+                    }
+                }
+                tried.push((overlay, noticed));
+                came = Some((place, noticed));
+                if noticed != MutationOutcome::Compiler {
                     break;
                 }
             }
-            check.parts.push((place, noticed));
+            check.parts.extend(came);
         }
         Ok(check)
     }

@@ -18,9 +18,10 @@ use crate::{
     messages::{ChangeReport, ProofLine},
     rounds::{self, Policy, StepContext, load_text},
     runners::{
-        ChangeCoverage,
+        ChangeCoverage, TestError,
         change_verification::{
-            FileOverlay, MutationCheck, RecordedTestRun, RepositoryCheck, RepositoryCheckKind,
+            ChangeVerifier, FileOverlay, MutationCheck, RecordedTestRun, RepositoryCheck,
+            RepositoryCheckKind, RepositoryComplaint,
         },
         red_green::{self, ExpectedTest, GreenProof, RedProof},
         sanitize_line, unfetched_note,
@@ -56,7 +57,7 @@ const MOST_LINES_FOR_MODELS: usize = 40;
 const MOST_LINES_FOR_PEOPLE: usize = 5;
 
 /// The change document, together with everything else that a step needs.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(super) struct ChangeDocument {
     /// The approved spec; empty until it is loaded.
     spec: String,
@@ -387,6 +388,36 @@ impl ChangeDocument {
             }
         }
         mistakes
+    }
+
+    /// Formats the files of the drafted section with the repository's formatter. A file stays as it is if the locked tests
+    /// or the checks would not allow the change. Returns the new version and the formatter's complaint, if any.
+    pub(super) async fn format(
+        &self,
+        trial: &ChangeVerifier,
+        mut text: String,
+        tree: &TreeIndex,
+    ) -> Result<(String, Option<RepositoryComplaint>), TestError> {
+        let files = match trial.format_files(&self.lines, &self.overlay(&text).unwrap_or_default()).await? {
+            Ok(files) => files,
+            Err(said) => return Ok((text, Some((RepositoryCheckKind::Format, Some(said))))),
+        };
+        let mut complaint = None;
+        for (path, formatted) in files {
+            let workspace = Workspace::new(self.allowed(), self.files.clone(), &text);
+            let new = workspace.replace_file(&text, &path, &formatted).filter(|new| {
+                let made = change::apply(&change::parse(new), &self.files).unwrap_or_default();
+                let mistakes = self.check(new, self.issue.unwrap_or(IssueNo(0)), tree);
+                made.contains(&(path.clone(), Some(formatted.clone())))
+                    && (self.locked.is_none() || self.has_locked_tests(new))
+                    && !mistakes.iter().any(DocumentMistake::is_error)
+            });
+            match new {
+                Some(new) => text = new,
+                None => complaint = Some((RepositoryCheckKind::Format, None)),
+            }
+        }
+        Ok((text, complaint))
     }
 
     fn unfetched_note(&self) -> Option<String> {

@@ -38,7 +38,7 @@ use crate::{
     rounds::{StepContext, StepServices, load_text, require_state},
     runners::{
         can_measure,
-        change_verification::{ChangeVerifier, GREEN_RUNS, RepositoryCheck, RepositoryCheckKind},
+        change_verification::{ChangeVerifier, GREEN_RUNS, RepositoryCheckKind},
         red_green,
     },
     stage::{self, BackgroundText, StageCall, StageDocument as _, StageState, StepResult, StepVisit},
@@ -525,32 +525,35 @@ async fn prove_red(
     let (base, document) = (s.stage.base()?.clone(), *require_state(&s.stage.document())?);
     let tests = load_text(cx, &document).await?;
     let before = require_state(&text.before)?.clone();
-    let overlay = match text.overlay(&tests) {
-        Ok(overlay) => overlay,
-        Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
-    };
-    let change = change::parse(&tests);
-    let stubs = text.stubs(&change);
-    let told = text.expectations(&tests, &before);
-    let targets: Vec<String> = change.files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect();
-    // A linter needs code that compiles. Format complaints must be fixed now, before the lock.
-    let form: Vec<RepositoryCheck> =
-        text.lines.iter().filter(|line| line.which == RepositoryCheckKind::Format).cloned().collect();
-    let form = if project_checks::may_report_complaints(s) { form } else { Vec::new() };
-    let twice = |trial: ChangeVerifier| async move {
-        let said = trial.new_complaints(&form, &overlay).await?;
-        if !said.is_empty() {
-            return Ok((true, Err(said.into_iter().map(|(_, said)| said).collect())));
+    if let Err(mistakes) = text.overlay(&tests) {
+        return stage::settle_checks(&mut s.stage, mistakes);
+    }
+    // A linter needs code that compiles. The tests must be formatted now, before the lock.
+    let (doc, tree) = (text.clone(), cx.tools().file_tree(cx, &base).await?);
+    let may_complain = project_checks::may_report_complaints(s);
+    let twice = move |trial: ChangeVerifier| async move {
+        let (tests, complaint) = doc.format(&trial, tests, &tree).await?;
+        if let Some(said) = complaint.and_then(|(_, said)| said).filter(|_| may_complain) {
+            return Ok((tests, true, Err(vec![said])));
         }
-        Ok((false, trial.prove_red(&targets, [overlay, stubs], &before.found, &told).await?))
+        let change = change::parse(&tests);
+        let told = doc.expectations(&tests, &before);
+        let targets: Vec<String> =
+            change.files_in(ChangeSection::Tests).map(|file| file.path.clone()).collect();
+        let overlays = [doc.overlay(&tests).unwrap_or_default(), doc.stubs(&change)];
+        let proof = trial.prove_red(&targets, overlays, &before.found, &told).await?;
+        Ok((tests, false, proof))
     };
-    match run_test_job(cx, &base, text.files_to_change(), twice).await? {
-        None => Ok(wait_for_tests(cx)),
-        Some((_, Ok(red))) => {
+    let Some((tests, of_form, proof)) = run_test_job(cx, &base, text.files_to_change(), twice).await? else {
+        return Ok(wait_for_tests(cx));
+    };
+    let document = stage::store_fixed_draft(&mut s.stage, cx, &tests).await?;
+    match proof {
+        Ok(red) => {
             s.reds.push((document, store_json(cx, &red).await?));
             Ok(StepResult::Pass)
         }
-        Some((of_form, Err(wrong))) => {
+        Err(wrong) => {
             s.told += u32::from(of_form);
             let rule = if of_form { "format" } else { "red" };
             stage::settle_checks(&mut s.stage, to_mistakes(rule, "Tests", wrong))

@@ -43,10 +43,10 @@ pub(super) async fn run_mutation_check(
     let undo = move |trial: ChangeVerifier| async move {
         let covered =
             if to_measure { trial.measure_coverage(&green, &whole, &lines, wanted).await? } else { known };
-        let without = |part: &mutation_units::MutationUnit| {
-            let overlay = change::overlay_files(mutation_units::revert_unit(&change, &files, part).ok()?);
-            let (line, lines) = part.lines();
-            Some((format!("{}:{line}+{lines}", part.path), overlay))
+        let without = |part: &mutation_units::MutationUnit, together: bool| {
+            let (place, files) =
+                mutation_units::revert_with_connected(&change, &files, (&parts, part), together)?;
+            Some((place, change::overlay_files(files)))
         };
         let mut bite = trial.check_mutations((&green, &before), targets, &whole, &parts, without).await?;
         bite.covered = covered;

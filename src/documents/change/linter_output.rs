@@ -1,0 +1,70 @@
+//! Reads which lines of which files a linter complains about.
+
+/// A complaint of a linter about a line.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LinterComplaint {
+    path: String,
+    line: usize,
+    pub text: String,
+}
+
+impl LinterComplaint {
+    /// Whether the complaint is about this line of this file. The linter may print an absolute path.
+    pub fn is_about(&self, file: &str, line: usize) -> bool {
+        self.line == line && std::path::Path::new(&self.path).ends_with(file)
+    }
+
+    /// Returns a key that stays the same if the line moves: the text without numbers, and without margins, which depend
+    /// on them.
+    pub fn key(&self) -> String {
+        let text = self.path.chars().chain(self.text.chars());
+        text.filter(|c| !c.is_ascii_digit() && !c.is_whitespace()).collect()
+    }
+}
+
+/// Reads the output of a linter. A complaint is a paragraph with `--> path:line`, a line that starts with `path:line`, or
+/// one that starts with `line:column` below a line with the path.
+pub fn find_complaints(output: &str) -> Vec<LinterComplaint> {
+    let mut found = Vec::new();
+    for paragraph in output.split("\n\n") {
+        let mut file = "";
+        for line in paragraph.lines().map(str::trim) {
+            let arrow = line.strip_prefix("--> ");
+            let place = arrow.unwrap_or(line).split_whitespace().next().unwrap_or_default();
+            let (first, rest) = place.split_once(':').unwrap_or_default();
+            let second = rest.split(':').next().unwrap_or_default().parse();
+            let (path, number) = match (first.parse(), second) {
+                (Ok(number), Ok(_)) => (file, number),
+                (Err(_), Ok(number)) => (first, number),
+                _ => {
+                    file = line;
+                    continue;
+                }
+            };
+            let text = arrow.map_or_else(|| format!("{path}: {line}"), |_| paragraph.trim().to_owned());
+            found.push(LinterComplaint { path: path.to_owned(), line: number, text });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_are_found_in_the_output_of_each_linter() {
+        for (output, text) in [
+            ("error: b\n --> a:3:5\n  |\n3 | b\n\nerror: 1 fault\n", "error: b\n --> a:3:5\n  |\n3 | b"),
+            ("a:3:1: E501 long\nFound 1 error.\n", "a: a:3:1: E501 long"),
+            ("\n/tree/a\n  3:1  error  b  c\n\n1 problem\n", "/tree/a: 3:1  error  b  c"),
+        ] {
+            let found = find_complaints(output);
+            assert_eq!(found.iter().map(|complaint| complaint.text.as_str()).collect::<Vec<_>>(), [text]);
+            assert!(found[0].is_about("a", 3) && !found[0].is_about("a", 2) && !found[0].is_about("b/a", 3));
+        }
+        assert_eq!(find_complaints("python3: No module named ruff\nError: 3 files\n"), []);
+        let key = |text: &str| find_complaints(text)[0].key();
+        assert_eq!(key("error: b\n --> a:9:1\n9 | b\n"), key("error: b\n  --> a:10:1\n10 | b\n"));
+    }
+}
