@@ -5,7 +5,7 @@ use super::{
     CommandExit, ReportLocation, SuiteCommand, SuiteOutput, TestFailure, TestProject, TestReport, TestResult,
     TestSuite, error_summary, exit_failure,
     junit::{self, JunitCase, JunitResult},
-    mentions_missing_name, tap,
+    mentions_missing_name, pytest, tap,
     toolchains::SYSTEM_PATH,
 };
 
@@ -41,6 +41,7 @@ impl TestSuite for GenericSuite {
             .is_none()
             .then(|| output.stdout.clone())
             .filter(|out| tap::is_tap(out));
+        found.has_summary = pytest::parse_summary(&output.stdout).is_some();
         for report in output.reports.iter().chain(&own) {
             if report.trim_start().starts_with('<') {
                 if let Err(why) = junit::read_junit(report, |case| found.add(test_from_case(case))) {

@@ -111,6 +111,8 @@ impl TestSuite for GoSuite {
         let mut running = BTreeMap::<String, BTreeSet<String>>::new();
         let mut failed_packages = HashSet::<String>::new();
         let mut builds = HashMap::<String, String>::new();
+        // Packages that failed or whose test binary printed its last line, and the tests that passed, with their packages.
+        let (mut summarized, mut passed) = (HashSet::<String>::new(), Vec::new());
         let (root, before) = (self.project.root.as_path(), found.failures().count());
         for line in output.stdout.lines() {
             // A line that is no event comes from a child process that bypassed the pipe.
@@ -123,9 +125,15 @@ impl TestSuite for GoSuite {
             }
             match event.action.as_str() {
                 "build-output" => append_bounded(builds.entry(event.import_path).or_default(), &event.output),
+                "output" if whole && matches!(event.output.as_str(), "PASS\n" | "FAIL\n") => {
+                    summarized.insert(event.package);
+                }
                 "output" => append_bounded(printed.entry(at).or_default(), &event.output),
                 "run" => drop(running.entry(event.package).or_default().insert(event.test)),
-                "pass" if !whole => found.add(TestResult::passed(id)),
+                "pass" if !whole => {
+                    passed.push((event.package, id.clone()));
+                    found.add(TestResult::passed(id));
+                }
                 "skip" if !whole => {
                     found.add(TestResult::skipped(
                         id,
@@ -137,6 +145,7 @@ impl TestSuite for GoSuite {
                     found.add(failed_test(id, printed.get(&at).map_or("", String::as_str), root));
                 }
                 "fail" => {
+                    summarized.insert(event.package.clone());
                     let none = String::new();
                     let of_build = builds.get(&event.failed_build);
                     let text = of_build.or_else(|| printed.get(&at)).unwrap_or(&none);
@@ -165,6 +174,13 @@ impl TestSuite for GoSuite {
                 exit_failure(output.end),
                 output.end.to_string(),
             ));
+        }
+        passed.retain(|(package, _)| {
+            matches!(output.end, CommandExit::Exit(_)) && !summarized.contains(package)
+        });
+        for (_, id) in passed {
+            let message = "its test binary ended without the summary of its tests";
+            found.add_or_merge(TestResult::failed(id, TestFailure::Crash, message));
         }
         if !matches!(output.end, CommandExit::Exit(_))
             || output.end != CommandExit::Exit(0) && found.failures().count() == before

@@ -26,6 +26,7 @@ pub(super) fn read_libtest(
         }
     }
     let before = found.failures().count();
+    let has_ended = output.end != CommandExit::Exit(0) || count_summarized(&output.stdout) >= names.len();
     for name in names {
         let id = format!("{binary} {name}");
         let results = seen.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
@@ -39,10 +40,11 @@ pub(super) fn read_libtest(
                 TestResult::failed(id, failure, details_text).with_place(parse_place(details_text))
             }
             Some(why) => TestResult::skipped(id, why.trim_start_matches(", ")),
-            None if has("ok") => TestResult::passed(id),
-            // The process exited normally without running this listed test.
+            None if has("ok") && has_ended => TestResult::passed(id),
             None if output.end == CommandExit::Exit(0) => {
-                TestResult::failed(id, TestFailure::Crash, "its process exited normally without running it")
+                let why =
+                    "its process exited normally without running it, or without its summary of all tests";
+                TestResult::failed(id, TestFailure::Crash, why)
             }
             None => {
                 let whose = match last {
@@ -57,6 +59,14 @@ pub(super) fn read_libtest(
     if output.end != CommandExit::Exit(0) && found.failures().count() == before {
         found.add_trouble(format!("{}: {}, but none of its tests failed", binary, output.end));
     }
+}
+
+/// Returns how many tests the summaries `test result: ok. 2 passed; 0 failed; 1 ignored; …` count. Doc tests may have
+/// several summaries.
+fn count_summarized(stdout: &str) -> usize {
+    let summaries = stdout.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    let counts = summaries.flat_map(|line| line.split("; ").take(4));
+    counts.filter_map(|part| part.split(' ').next()?.parse::<usize>().ok()).sum()
 }
 
 /// Replaces the line in each doc test's id by the position among the doc tests of its item, because the line changes

@@ -1,8 +1,8 @@
 //! Runs a repository's own tests: chooses the runner, builds its commands, and reads its report.
 //!
 //! Reports are untrusted, because the repository's code writes them in the sandbox. Sizes are limited, names and
-//! messages are sanitized, and a run passes only if its programs also exit successfully. Nevertheless, a test can forge
-//! the report of its runner, which we cannot detect.
+//! messages are sanitized, and a run passes only if its programs also exit successfully and write their summary.
+//! Nevertheless, a test can forge the report of its runner, which we cannot detect.
 
 mod cargo;
 pub mod change_verification;

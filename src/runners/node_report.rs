@@ -82,6 +82,7 @@ impl NodeReportReader<'_> {
         match event.kind.as_str() {
             "stderr" if file.stderr.len() < STDERR_BYTES => file.stderr.push_str(&event.message),
             "dequeue" if !whole => drop(file.running.insert(event.name)),
+            "end" => self.found.has_summary = true,
             "complete" => drop(file.running.remove(&event.name)),
             "start" => {
                 file.within.truncate(event.nesting);

@@ -21,4 +21,5 @@ export default async function* (events) {
       stack: cause?.stack && String(cause.stack).slice(0, 4000),
     }) + "\n";
   }
+  yield JSON.stringify({ type: "end" }) + "\n";
 }

@@ -91,6 +91,8 @@ impl TestSuite for PytestSuite {
         let lines = output.lines.as_deref().filter(|_| self.project.coverage);
         found.coverage = lines.map(|lines| coverage::parse_lcov(lines, &self.project.root));
         let root = &self.project.root.display().to_string();
+        let summary = parse_summary(&output.stdout);
+        found.has_summary = summary.is_some();
         match output.reports.first() {
             Some(report) => {
                 if let Err(why) =
@@ -102,12 +104,20 @@ impl TestSuite for PytestSuite {
                 if !matches!(output.end, CommandExit::Exit(0 | 1 | 5)) {
                     found.add_trouble(format!("pytest: {}: {}", output.end, last_line(&output)));
                 }
+                let (passed, failed) = summary.unwrap_or((usize::MAX, 0));
+                if passed < found.count(TestOutcome::Passed)
+                    || failed > 0 && found.failures().next().is_none()
+                {
+                    found.add_trouble(format!(
+                        "pytest's summary ({passed} passed, {failed} failed) does not fit its report"
+                    ));
+                }
             }
             None => {
                 read_progress(&output, found);
-                if found.tests.is_empty() {
+                if found.tests.is_empty() || output.end == CommandExit::Exit(0) {
                     found.add_trouble(format!(
-                        "pytest reported no test: {}: {}",
+                        "pytest wrote no report: {}: {}",
                         output.end,
                         last_line(&output)
                     ));
@@ -116,6 +126,25 @@ impl TestSuite for PytestSuite {
         }
         None
     }
+}
+
+/// Returns the numbers of passed and failed tests in pytest's last line, such as `== 1 failed, 2 passed in 0.03s ==`.
+pub(super) fn parse_summary(stdout: &str) -> Option<(usize, usize)> {
+    stdout.lines().rev().find_map(|line| {
+        let (counts, time) = line.trim_matches(['=', ' ']).rsplit_once(" in ")?;
+        time.split_once('s').filter(|(seconds, _)| seconds.parse::<f32>().is_ok())?;
+        let (mut passed, mut failed) = (0, 0);
+        for part in counts.split(", ") {
+            let (count, word) = part.split_once(' ')?;
+            let count = count.parse::<usize>().ok().or((part == "no tests ran").then_some(0))?;
+            match word {
+                "passed" | "xpassed" => passed += count,
+                "failed" | "error" | "errors" => failed += count,
+                _ => {}
+            }
+        }
+        Some((passed, failed))
+    })
 }
 
 fn last_line(output: &SuiteOutput) -> &str {

@@ -30,6 +30,7 @@ pub(super) fn read_tap(text: &str, found: &mut TestReport) {
         }
         found.add(test_from_line(ok, rest, seen, &more));
     }
+    found.has_summary |= promised.is_some();
     match promised {
         Some(promised) if promised != seen => {
             found.add_trouble(format!("the report promises {promised} tests and has {seen}"));

@@ -128,6 +128,9 @@ pub struct TestReport {
     pub tests: Vec<TestResult>,
     /// Problems that concern the whole run, one per line. If there are any, the report is not trusted.
     pub trouble: Vec<String>,
+    /// Whether the runner's own summary at its end was seen. Earlier versions did not look for it.
+    #[serde(default)]
+    pub has_summary: bool,
     /// Line coverage, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<LineCoverage>,

@@ -300,7 +300,7 @@ async fn pull_request_for_a_spec_has_tests_that_fail_without_the_new_code() {
     - **Mutation check:** with each part of the code reverted in turn, a test fails for 1 of 2 parts; 10 more could not be reverted alone.
     - **Formatter:** `cargo fmt --check` has no new complaint.
     - **Linter:** `cargo clippy --offline --all-targets` has no new complaint.
-    - **Not shown:** Coverage was not measured: only Go, Node, and Python with coverage.py are supported.
+    - **Not shown:** Coverage was not measured: only Go, Node, and Python with coverage.py are supported. The tests run together with the code, so code that fakes their results cannot be ruled out.
 
     ### For your review
 

@@ -5,6 +5,7 @@ use countersign::engine::RunViewStatus;
 use crate::{
     implement::{can_run, plain, specified_in},
     script::{Script, approved, attack, small},
+    tricks::{assert_sent_back, in_turn},
     world::{Setting, World},
 };
 
@@ -57,6 +58,11 @@ fn code(blocks: &str) -> String {
 
 /// The small repository with unit tests in `src/lib.rs`, whose design, spec and tests name no other file.
 async fn world(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
+    world_with(false, toml, implement).await
+}
+
+/// Like [`world`]. With `all`, the code also changes the manifest and a module with tests, and adds a module.
+async fn world_with(all: bool, toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
     let ([design, spec, ..], _) = small();
     let design = design
         .replace("| `tests/new.rs` | Add | The tests of it |\n", "")
@@ -71,8 +77,26 @@ async fn world(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script
         + "| REQ-1 | wraps | `src/lib.rs` | `255` and `1` | removed |\n"
         + "| REQ-2 | doc sum | `src/lib.rs` | `1` and `1` | `2` |\n";
     let manifest = "[package]\nname = \"sums\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
-    let files = [("Cargo.toml", manifest), ("src/lib.rs", LIB)];
-    let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into();
+    let row = "| `src/lib.rs` | Modify | The sum stops at the largest number |";
+    let rows = format!(
+        "{row}\n| `src/parser.rs` | Modify | Words |\n| `Cargo.toml` | Modify | The version |\n| `src/more.rs` | Add | More |"
+    );
+    let lib = LIB.replace("//! Sums.\n", "//! Sums.\n\npub mod parser;\n");
+    let (lib, rows) = if all { (lib.as_str(), rows.as_str()) } else { (LIB, row) };
+    let of_files = |text: &str| if all { text.to_owned() } else { String::new() };
+    let states = of_files(
+        "### src/parser.rs\n\n```rust\n//! Parsing.\n```\n\n### Cargo.toml\n\n```toml\nversion = \"0.1.0\"\n```\n\n",
+    );
+    let to_do = of_files(
+        "### src/parser.rs\n\nWords.\n\n### Cargo.toml\n\nThe version.\n\n### src/more.rs\n\nMore.\n\n",
+    );
+    let [design, spec] = [design, spec].map(|text| text.replace(row, rows));
+    let spec = spec
+        .replace("## Data Structures", &(states + "## Data Structures"))
+        .replace("## Pattern References", &(to_do + "## Pattern References"));
+    let mut files = vec![("Cargo.toml", manifest), ("src/lib.rs", lib)];
+    files.extend(all.then_some(("src/parser.rs", PARSER)));
+    let files = files.into_iter().map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).collect();
     let setting = Setting { toml: toml.to_owned(), files, bare: true, ..Setting::default() };
     specified_in([design, spec, change(TESTS), code(CODE)], setting, implement).await
 }
@@ -106,46 +130,148 @@ async fn inline_tests_are_locked_while_the_code_of_the_same_file_is_changed() {
     assert!(!pushed.contains("fn wraps"), "{pushed}");
 }
 
+const PARSER: &str = r#"//! Parsing.
+
+/// Reads a number.
+pub fn read(text: &str) -> Option<u8> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn reads() {
+        println!("test tests::wraps ... ok");
+        assert_eq!(std::process::Command::new("/bin/sh").args(["-c", "exit 3"]).status().unwrap().code(), Some(3));
+        assert_eq!(super::read("7"), Some(7));
+    }
+}
+"#;
+
+fn edit(from: &str, to: &str) -> String {
+    format!("<<<<<<< SEARCH\n{from}\n=======\n{to}\n>>>>>>> REPLACE\n")
+}
+
+/// Code of four files: edits of the library, of the parser and of the manifest, and a new module. `None` stands for code
+/// that is as it should be.
+fn four_files([lib, parser, manifest]: [Option<String>; 3], more: &str) -> String {
+    let lib = lib.unwrap_or_else(|| CODE.to_owned());
+    let parser = parser.unwrap_or_else(|| edit("//! Parsing.", "//! Parsing of numbers."));
+    let manifest = manifest.unwrap_or_else(|| edit("version = \"0.1.0\"", "version = \"0.2.0\""));
+    let more = format!("//! More.\n\n/// Nothing.\npub fn more() {{}}\n{more}");
+    let file = |path: &str, text: String| format!("### `{path}` (Modify)\n\n```rust\n{text}```\n\n");
+    let files = file("src/lib.rs", lib) + &file("src/parser.rs", parser) + &file("Cargo.toml", manifest);
+    change(&format!("## Code\n\n{files}### `src/more.rs` (Add)\n\n```rust\n{more}```\n"))
+}
+
 #[tokio::test]
-async fn code_that_weakens_or_disables_inline_tests_is_refused() {
+#[ignore = "takes long"]
+async fn rust_code_that_hides_or_fakes_a_test_is_sent_back() {
     if !can_run().await {
         return;
     }
-    let fix = "<<<<<<< SEARCH\n    left.wrapping_add(right)\n=======\n    left\n>>>>>>> REPLACE\n";
-    let tricks = [
-        // Ignores a locked test.
-        format!(
-            "{fix}\n<<<<<<< SEARCH\n    fn stops_at_the_largest() {{\n=======\n    #[ignore]\n    fn stops_at_the_largest() {{\n>>>>>>> REPLACE\n"
+    let wrong = |old: &str, new: &str| {
+        Some(edit("    left.wrapping_add(right)", "    left") + "\n" + &edit(old, new))
+    };
+    let body = |body: &str| Some(edit("    left.wrapping_add(right)", body));
+    let head = |head: &str| wrong("//! Sums.", &format!("//! Sums.\n\n{head}"));
+    let weaker = PARSER
+        .split("\n\n")
+        .skip(2)
+        .collect::<Vec<_>>()
+        .join("\n\n")
+        .replace("Some(7)", "super::read(\"7\")");
+    const OTHER: &str = "has other test code than the locked tests";
+    let names =
+        ["parser::tests::reads", "tests::adds", "tests::fits_as_before", "tests::stops_at_the_largest"];
+    let lines: String = names.iter().map(|name| format!("test {name} ... ok\\n")).collect();
+    let fake = format!(
+        "    use std::io::Write;\n    if left == 200 {{\n        std::io::stdout().write_all(b\"\\n{lines}\").unwrap();\n        std::process::exit(0);\n    }}\n    left.wrapping_add(right)"
+    );
+    let first = "#[used]\n#[link_section = \".init_array\"]\nstatic FIRST: extern \"C\" fn() = first;\n\nextern \"C\" fn first() {\n    std::process::exit(0)\n}";
+    let stops = "    fn stops_at_the_largest() {";
+    let cargo =
+        |lines: &str| Some(edit("edition = \"2021\"", &format!("edition = \"2021\"\n\n[lib]\n{lines}")));
+    let tricks: [(&str, &str, String); 12] = [
+        ("ignored", OTHER, four_files([wrong(stops, &format!("    #[ignore]\n{stops}")), None, None], "")),
+        (
+            "macro",
+            "defines its own `assert_eq`",
+            four_files([head("macro_rules! assert_eq {\n    ($($x:tt)*) => {};\n}"), None, None], ""),
         ),
-        // Weakens a locked test.
-        format!(
-            "{fix}\n<<<<<<< SEARCH\n        assert_eq!(sum(200, 100), 255);\n=======\n        assert_eq!(sum(200, 55), 255);\n>>>>>>> REPLACE\n"
+        (
+            "weakened",
+            OTHER,
+            four_files(
+                [
+                    wrong(
+                        "        assert_eq!(sum(200, 100), 255);",
+                        "        assert_eq!(sum(200, 55), 255);",
+                    ),
+                    None,
+                    None,
+                ],
+                "",
+            ),
         ),
-        // Turns all tests of the module off.
-        format!(
-            "{fix}\n<<<<<<< SEARCH\n#[cfg(test)]\nmod tests {{\n=======\n#[cfg(any())]\nmod tests {{\n>>>>>>> REPLACE\n"
+        ("fake lines", "without its summary", four_files([body(&fake), None, None], "")),
+        (
+            "off",
+            OTHER,
+            four_files([wrong("#[cfg(test)]\nmod tests {", "#[cfg(any())]\nmod tests {"), None, None], ""),
         ),
-        // Replaces the assertion.
-        format!(
-            "{fix}\n<<<<<<< SEARCH\n//! Sums.\n=======\n//! Sums.\n\nmacro_rules! assert_eq {{\n    ($($x:tt)*) => {{}};\n}}\n>>>>>>> REPLACE\n"
+        ("constructor", "no test of this name passed", four_files([head(first), None, None], "")),
+        (
+            "condition",
+            "`cfg!(test)`",
+            four_files(
+                [body("    if cfg!(test) { left.saturating_add(right) } else { left }"), None, None],
+                "",
+            ),
         ),
+        (
+            "other file",
+            "`src/parser.rs` has other test code",
+            four_files([None, Some(edit("        assert_eq!(super::read(\"7\"), Some(7));", "")), None], ""),
+        ),
+        (
+            "path",
+            "`src/more.rs` adds test code",
+            four_files(
+                [wrong("pub mod parser;", "#[path = \"more.rs\"]\npub mod parser;"), None, None],
+                &weaker,
+            ),
+        ),
+        (
+            "known path",
+            "points `mod parser` to another file",
+            four_files([wrong("pub mod parser;", "#[path = \"more.rs\"]\npub mod parser;"), None, None], ""),
+        ),
+        (
+            "test in a macro",
+            "a test attribute in a macro",
+            four_files(
+                [None, None, None],
+                "macro_rules! tests {\n    () => {\n        #[test]\n        fn reads() {}\n    };\n}\n",
+            ),
+        ),
+        ("setting", "was not run", four_files([body("    left"), None, cargo("test = false")], "")),
     ];
-    for (trick, why) in tricks.iter().zip([
-        "has other test code than the locked tests",
-        "has other test code than the locked tests",
-        "has other test code than the locked tests",
-        "defines its own `assert_eq`",
-    ]) {
-        let mut w = world("[implement]\nmax_rounds = 1\n", |script, [tests, _]| {
-            let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
-            script.drafts(&code(trick)).of("implement")
+    let harness = (
+        "harness",
+        "act as the test runner (`lib harness = false`)",
+        four_files([None, None, cargo("harness = false")], ""),
+    );
+    let tricks = [tricks.to_vec(), vec![harness]].concat();
+    for tricks in tricks.chunks(7) {
+        let codes = tricks.iter().map(|(.., code)| code.clone()).chain([four_files([None, None, None], "")]);
+        let codes: Vec<String> = codes.collect();
+        let mut w = world_with(true, "[implement]\nmax_rounds = 10\n", |script, [tests, _]| {
+            in_turn(script, &tests, &codes)
         })
         .await;
-        w.implement().await;
-        w.stands(RunViewStatus::Failed).await;
-        let halt = w.last("Halted at").body.replace('\\', "");
-        assert!(halt.contains(why), "{why}: {halt}");
-        w.nothing_is_pushed();
+        assert_sent_back(&mut w, &tricks.iter().map(|(name, why, _)| (*name, *why)).collect::<Vec<_>>())
+            .await;
     }
 }
 

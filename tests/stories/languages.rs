@@ -10,35 +10,36 @@ use crate::{
 };
 
 /// The small repository in another language. Its documents are derived from the Rust documents by replacing lines.
-struct Sample {
-    name: &'static str,
+#[derive(Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) name: &'static str,
     /// Name of the program that runs the tests.
-    tool: &'static str,
-    files: &'static [(&'static str, &'static str)],
-    source: &'static str,
+    pub(crate) tool: &'static str,
+    pub(crate) files: &'static [(&'static str, &'static str)],
+    pub(crate) source: &'static str,
     /// Paths of the test files for the changed function and for the new function.
-    tests: [&'static str; 2],
-    old: &'static str,
+    pub(crate) tests: [&'static str; 2],
+    pub(crate) old: &'static str,
     /// Language name that is used in code fences.
-    fence: &'static str,
-    old_code: &'static str,
-    new_code: &'static str,
+    pub(crate) fence: &'static str,
+    pub(crate) old_code: &'static str,
+    pub(crate) new_code: &'static str,
     /// Signatures of the changed function and of the new function.
-    signatures: [&'static str; 2],
+    pub(crate) signatures: [&'static str; 2],
     /// Contents of the two new test files, which contain three tests together.
-    texts: [&'static str; 2],
+    pub(crate) texts: [&'static str; 2],
     /// Names of the three tests: of the changed function, of the regression guard, and of the new function.
-    names: [&'static str; 3],
+    pub(crate) names: [&'static str; 3],
     /// Code of the new function, and of a function that nobody requested.
-    new: &'static str,
+    pub(crate) new: &'static str,
     /// Result that the new function's test must have before the change.
-    red: &'static str,
+    pub(crate) red: &'static str,
 }
 
 const CARGO: &str = "[package]\nname = \"sums\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[lib]\ntest = false\ndoctest = false\n";
 const PACKAGE: &str = "{ \"name\": \"sums\", \"version\": \"0.1.0\", \"type\": \"module\", \"scripts\": { \"test\": \"node --test\" } }\n";
 
-const SAMPLES: [Sample; 4] = [
+pub(crate) const SAMPLES: [Sample; 4] = [
     Sample {
         name: "rust",
         tool: "cargo",
@@ -164,8 +165,18 @@ const SAMPLES: [Sample; 4] = [
 ];
 
 impl Sample {
+    /// Returns whether the program that runs the tests is installed. Says so if it is not.
+    pub(crate) fn is_installed(&self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).any(|folder| folder.join(self.tool).is_file());
+        if !found {
+            eprintln!("skipped: {}, because {} is not installed", self.name, self.tool);
+        }
+        found
+    }
+
     /// Returns the design, spec, tests and code for the small repository in this language.
-    fn texts(&self) -> [String; 4] {
+    pub(crate) fn texts(&self) -> [String; 4] {
         let ([design, spec, ..], _) = small();
         let ([new, capped], [changed, added]) = (self.tests, self.signatures);
         let row = "| `tests/new.rs` | Add | The tests of it |";
@@ -211,10 +222,7 @@ impl Sample {
 #[ignore = "takes long"]
 async fn change_report_lists_red_tests_and_mutations_in_four_languages() {
     for sample in SAMPLES {
-        let has_tool = |folder: std::path::PathBuf| folder.join(sample.tool).is_file();
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        if !std::env::split_paths(&path).any(has_tool) {
-            eprintln!("skipped: {}, because {} is not installed", sample.name, sample.tool);
+        if !sample.is_installed() {
             continue;
         }
         if !can_run().await {

@@ -75,6 +75,7 @@ mod states;
 mod strangers;
 mod threads;
 mod toys;
+mod tricks;
 mod unasked;
 mod unseen;
 mod verdicts;

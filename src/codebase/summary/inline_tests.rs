@@ -14,21 +14,26 @@ pub struct InlineTests {
     pub code: String,
     /// Declarations of test modules in files of their own: `#[cfg(test)] mod tests;`.
     pub modules: Vec<String>,
+    /// Names of other modules whose file is named by a `path` attribute or an `include!`.
+    pub redirected: Vec<String>,
+    /// Number of test attributes in the other code, where only a macro can use them, and of conditions on `cfg(test)`.
+    pub hidden: usize,
 }
 
-/// Splits a Rust file: items under `#[cfg(test)]` and test functions are tests. Returns `None` for other languages, in
-/// which tests have files of their own, and for a text that does not parse.
-pub fn split_inline_tests(language: Language, text: &str) -> Option<InlineTests> {
-    let tree = (language == Language::Rust).then(|| parse_whole(text)).flatten()?;
+/// Splits a Rust file: items under `#[cfg(test)]` and test functions are tests. The functions `removed` are left out.
+/// Returns `None` for other languages, in which tests have files of their own, and for a text that does not parse.
+pub fn split_inline_tests(language: Language, text: &str, removed: &[&str]) -> Option<InlineTests> {
+    let tree = (language == Language::Rust).then(|| parse_whole(language, text)).flatten()?;
     if tree.root_node().has_error() {
         return None;
     }
-    let (mut items, mut bodies) = (Vec::new(), vec![(tree.root_node(), String::new())]);
+    let (mut split, mut items) = (InlineTests::default(), Vec::new());
+    let mut bodies = vec![(tree.root_node(), String::new())];
     while let Some((body, path)) = bodies.pop() {
-        collect_tests(body, &path, text, &mut items, &mut bodies);
+        collect_tests(body, &path, text, (&mut items, &mut split.redirected), &mut bodies);
     }
     items.sort_by_key(|item: &TestItem| item.range.start);
-    let (mut split, mut nodes, mut at) = (InlineTests::default(), vec![tree.root_node()], 0);
+    let (mut nodes, mut at) = (vec![tree.root_node()], 0);
     let declared = |item: &TestItem| {
         let lines = text[item.range.clone()].lines().map(str::trim);
         lines.filter(|line| !line.starts_with("//")).collect::<Vec<_>>().join(" ")
@@ -39,7 +44,7 @@ pub fn split_inline_tests(language: Language, text: &str) -> Option<InlineTests>
         let whole =
             node.child_count() == 0 || node.kind().ends_with("_literal") || node.kind().contains("comment");
         if !whole {
-            nodes.extend((0..node.child_count()).rev().filter_map(|child| node.child(child)));
+            nodes.extend(kept_children(node, text, removed).into_iter().rev());
             continue;
         }
         while items.get(at).is_some_and(|item| item.range.end <= node.start_byte()) {
@@ -57,11 +62,45 @@ pub fn split_inline_tests(language: Language, text: &str) -> Option<InlineTests>
         to.push_str(&text[node.byte_range()]);
         to.push('\n');
     }
+    split.hidden = count_hidden_tests(&split.code);
     Some(split)
 }
 
-fn parse_whole(text: &str) -> Option<Tree> {
-    let grammar = grammar::grammar_for(Language::Rust)?;
+/// Returns the children of a node, without the functions `removed` and the attributes and comments above these.
+fn kept_children<'t>(node: Node<'t>, text: &str, removed: &[&str]) -> Vec<Node<'t>> {
+    let (mut kept, mut head) = (Vec::new(), 0);
+    for child in (0..node.child_count()).filter_map(|child| node.child(child)) {
+        let name = child.child_by_field_name("name").filter(|_| child.kind() == "function_item");
+        if name.is_some_and(|name| removed.contains(&&text[name.byte_range()])) {
+            kept.truncate(head);
+            continue;
+        }
+        kept.push(child);
+        if !matches!(child.kind(), "attribute_item" | "line_comment" | "block_comment") {
+            head = kept.len();
+        }
+    }
+    kept
+}
+
+fn count_hidden_tests(code: &str) -> usize {
+    let tokens: Vec<&str> = code.lines().collect();
+    let is_hidden = |rest: &[&str]| match rest {
+        ["#", "[", path @ ..] => {
+            let end = path.iter().position(|token| matches!(*token, "(" | "=" | "]")).unwrap_or(0);
+            end > 0 && is_test_path(path[end - 1])
+        }
+        ["cfg", "(", "test", ..] => true,
+        ["cfg", "!", "(", predicate @ ..] => {
+            predicate.iter().take_while(|token| **token != ")").any(|t| *t == "test")
+        }
+        _ => false,
+    };
+    (0..tokens.len()).filter(|at| is_hidden(&tokens[*at..])).count()
+}
+
+fn parse_whole(language: Language, text: &str) -> Option<Tree> {
+    let grammar = grammar::grammar_for(language)?;
     parse::begin_file(grammar, text);
     parse::parse_ranges(grammar, text, &[])
 }
@@ -78,7 +117,7 @@ fn collect_tests<'t>(
     body: Node<'t>,
     path: &str,
     text: &str,
-    items: &mut Vec<TestItem>,
+    (items, redirected): (&mut Vec<TestItem>, &mut Vec<String>),
     bodies: &mut Vec<(Node<'t>, String)>,
 ) {
     // Comments on lines of their own and attributes above an item belong to it.
@@ -99,17 +138,27 @@ fn collect_tests<'t>(
             kind => {
                 let start = head.take().unwrap_or(start);
                 let inner = item.child_by_field_name("body");
-                if attributes.drain(..).any(|attribute| is_test_attribute(attribute, kind)) {
+                if attributes.iter().any(|attribute| is_test_attribute(attribute, kind)) {
                     let is_declaration = kind == "mod_item" && inner.is_none();
                     items.push(TestItem {
                         range: start..item.end_byte(),
                         path: path.to_owned(),
                         is_declaration,
                     });
-                } else if let Some(inner) = inner.filter(|_| matches!(kind, "mod_item" | "impl_item")) {
-                    let name = &text[item.start_byte()..inner.start_byte()];
-                    bodies.push((inner, format!("{path}{}\n", name.trim())));
+                } else {
+                    let has_path =
+                        |attribute: &&str| attribute.split_whitespace().collect::<String>().contains("path=");
+                    let includes = inner.is_some_and(|inner| text[inner.byte_range()].contains("include!"));
+                    let name = item.child_by_field_name("name").filter(|_| kind == "mod_item");
+                    let elsewhere = includes || attributes.iter().any(has_path);
+                    redirected
+                        .extend(name.filter(|_| elsewhere).map(|name| text[name.byte_range()].to_owned()));
+                    if let Some(inner) = inner.filter(|_| matches!(kind, "mod_item" | "impl_item")) {
+                        let name = &text[item.start_byte()..inner.start_byte()];
+                        bodies.push((inner, format!("{path}{}\n", name.trim())));
+                    }
                 }
+                attributes.clear();
             }
         }
     }
@@ -127,7 +176,11 @@ fn is_test_attribute(attribute: &str, kind: &str) -> bool {
     }
     // `#[tokio::test]`, `#[rstest]`, `#[test_case(1)]`
     let path = inner.split(['(', '=', ']']).next().unwrap_or_default().trim_end();
-    kind == "function_item" && (path.ends_with("test") || path.ends_with("test_case"))
+    kind == "function_item" && is_test_path(path)
+}
+
+fn is_test_path(path: &str) -> bool {
+    path.ends_with("test") || path.ends_with("test_case")
 }
 
 /// Maximum number of opening brackets in a `cfg` predicate.
@@ -175,40 +228,97 @@ fn holds_without_tests(predicate: &str) -> Option<bool> {
     }
 }
 
-/// Returns a macro of the standard library, often part of an assertion, that `after` defines or imports under that name
-/// and `before` does not. Tests of the same crate would use it instead.
-pub fn shadowed_assertion(language: Language, after: &str, before: &str) -> Option<&'static str> {
-    const NAMES: [&str; 11] = [
-        "assert",
-        "assert_eq",
-        "assert_ne",
-        "debug_assert",
-        "debug_assert_eq",
-        "debug_assert_ne",
-        "format",
-        "matches",
-        "panic",
-        "unreachable",
-        "vec",
-    ];
-    let names = |text: &str| -> Vec<String> {
-        let parsed = (language == Language::Rust).then(|| parse_whole(text)).flatten();
-        let (mut names, mut nodes) = (Vec::new(), Vec::new());
-        nodes.extend(parsed.as_ref().map(Tree::root_node));
-        while let Some(node) = nodes.pop() {
-            let field = match node.kind() {
-                "macro_definition" => node.child_by_field_name("name"),
-                "use_as_clause" => node.child_by_field_name("alias"),
-                _ => None,
-            };
-            names.extend(field.map(|name| text[name.byte_range()].trim_start_matches("r#").to_owned()));
-            nodes.extend(node.named_children(&mut node.walk()));
+/// Returns a part of the assertions that `after` replaces and `before` does not. In Rust this is a macro of the standard
+/// library that is defined or imported under its name; tests of the same crate would use it instead. In Python and
+/// JavaScript it is a member of a test library that the code assigns.
+pub fn shadowed_assertion(language: Language, after: &str, before: &str) -> Option<String> {
+    let before = replaced_names(language, before);
+    replaced_names(language, after).into_iter().find(|name| !before.contains(name)).map(str::to_owned)
+}
+
+fn replaced_names(language: Language, text: &str) -> Vec<&str> {
+    const MACROS: &str = "assert assert_eq assert_ne debug_assert debug_assert_eq debug_assert_ne format matches panic \
+        unreachable vec";
+    const LIBRARIES: &str = "unittest pytest _pytest builtins assert node:assert assert/strict node:assert/strict \
+        node:test vitest @jest/globals chai";
+    const SETTERS: &str = "setattr Object.assign Object.defineProperty Object.defineProperties";
+    let is_one_of = |all: &str, name: &str| all.split_whitespace().any(|known| known == name);
+    let of = |node: Node<'_>| &text[node.byte_range()];
+    let (mut names, mut targets, mut imported) = (Vec::new(), Vec::new(), Vec::new());
+    let tree = parse_whole(language, text);
+    let mut nodes: Vec<_> = tree.as_ref().map(Tree::root_node).into_iter().collect();
+    while let Some(node) = nodes.pop() {
+        let field = |name: &str| node.child_by_field_name(name);
+        match node.kind() {
+            "macro_definition" => names.extend(field("name").map(of)),
+            "use_as_clause" => names.extend(field("alias").map(of)),
+            "import_statement" | "import_from_statement" => {
+                let words = || of(node).split(|c: char| !c.is_alphanumeric() && !"_:/@".contains(c));
+                if words().any(|word| is_one_of(LIBRARIES, word)) {
+                    imported.extend(words());
+                }
+            }
+            // `const assert = require("node:assert")`
+            "variable_declarator" => {
+                let module = field("value")
+                    .and_then(|value| value.child_by_field_name("arguments"))
+                    .map(|all| of(all).trim_matches(['(', ')', '"', '\'']));
+                if module.is_some_and(|module| is_one_of(LIBRARIES, module)) {
+                    imported.extend(field("name").map(of));
+                }
+            }
+            "assignment" | "assignment_expression" => {
+                targets.extend(field("left").map(of).filter(|left| left.contains(['.', '['])));
+            }
+            "call" | "call_expression"
+                if field("function").is_some_and(|called| is_one_of(SETTERS, of(called))) =>
+            {
+                targets.extend(field("arguments").and_then(|all| all.named_child(0)).map(of));
+            }
+            _ => {}
         }
-        names
+        nodes.extend(node.named_children(&mut node.walk()));
+    }
+    let is_part = |target: &&str| {
+        let root = target.split(['.', '[']).next().unwrap_or(target);
+        // Translations install themselves as `builtins._`.
+        imported.contains(&root) && *target != "builtins._"
     };
-    let (after, before) = (names(after), names(before));
-    let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
-    NAMES.into_iter().find(|name| has(&after, name) && !has(&before, name))
+    let macros =
+        names.into_iter().map(|name| name.trim_start_matches("r#")).filter(|name| is_one_of(MACROS, name));
+    macros.chain(targets.into_iter().filter(is_part)).collect()
+}
+
+/// Returns the settings in a manifest by which code may act as the test runner: Cargo's `harness = false`, and options of
+/// pytest and Node that load a file. `is_code` tells whether a path is a file of this code.
+pub fn runner_hooks(path: &str, text: &str, is_code: impl Fn(&str) -> bool) -> Vec<String> {
+    const PRELOADS: [&str; 5] = ["--import", "--require", "-r", "--loader", "--experimental-loader"];
+    let words =
+        text.split(|c: char| c.is_whitespace() || "\"'=,[]".contains(c)).filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.collect();
+    let options = |is_hook: &dyn Fn(&str, &str) -> bool| -> Vec<String> {
+        words.windows(2).filter(|two| is_hook(two[0], two[1])).map(|two| two.join(" ")).collect()
+    };
+    match path.rsplit('/').next().unwrap_or(path) {
+        "Cargo.toml" => {
+            let manifest: toml::Table = text.parse().unwrap_or_default();
+            let tests = manifest.get("test").and_then(toml::Value::as_array).into_iter().flatten();
+            let targets = manifest.get("lib").into_iter().chain(tests);
+            let own =
+                targets.filter(|target| target.get("harness").and_then(toml::Value::as_bool) == Some(false));
+            let name = |target: &toml::Value| {
+                target.get("name").and_then(toml::Value::as_str).unwrap_or("lib").to_owned()
+            };
+            own.map(|target| name(target) + " harness = false").collect()
+        }
+        "package.json" => {
+            options(&|option, file| PRELOADS.contains(&option) && is_code(file.trim_start_matches("./")))
+        }
+        "pyproject.toml" | "setup.cfg" | "tox.ini" => {
+            options(&|option, module| option == "-p" && is_code(&format!("{}.py", module.replace('.', "/"))))
+        }
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]
@@ -216,7 +326,7 @@ mod tests {
     use super::*;
 
     fn split(text: &str) -> InlineTests {
-        split_inline_tests(Language::Rust, text).unwrap()
+        split_inline_tests(Language::Rust, text, &[]).unwrap()
     }
 
     #[test]
@@ -224,7 +334,7 @@ mod tests {
         let text = "use a::B; // bytes\n\n/// Adds.\nfn add() {}\n\nmod inner {\n    fn two() {}\n    #[tokio::test]\n    async fn waits() {}\n}\n\n\
                     // Helpers.\n#[cfg(all(test, not(miri)))]\nmacro_rules! same { () => {} }\n#[cfg(not(test))]\nfn real() {}\n\
                     #[cfg(any(test, feature = \"x\"))]\nfn both() {}\n#[cfg(test)]\nmod tests;\n#[cfg( test )]\nmod more {\n    fn adds() {}\n}\n";
-        let InlineTests { tests, code, modules } = split(text);
+        let InlineTests { tests, code, modules, redirected, hidden } = split(text);
         let has = |text: &str, word: &str| text.lines().any(|line| line == word);
         for word in ["waits", "same", "tests", "adds", "// Helpers.", "mod inner"] {
             assert!(has(&tests, word) && !has(&code, word), "{word}: {tests}");
@@ -234,6 +344,75 @@ mod tests {
             assert!(!has(&tests, word), "{word}: {tests}");
         }
         assert_eq!(modules, ["#[cfg(test)] mod tests;"]);
+        assert_eq!((redirected.len(), hidden), (0, 0));
+    }
+
+    #[test]
+    fn tests_in_macros_and_redirected_modules_are_found() {
+        for (text, hidden) in [
+            ("macro_rules! m { () => { #[test] fn a() {} } }", 1),
+            ("a! { #[tokio::test(x)]\n async fn a() {}\n #[cfg(test)] mod b {} }", 2),
+            ("fn a() -> bool { cfg!(test) || cfg!(not(test)) }", 2),
+            ("#[derive(A)]\nstruct S;\n#[cfg(not(test))]\nfn a() { cfg!(unix); let test = [1]; }", 0),
+            ("#[cfg(test)]\nmod tests { #[test]\n fn a() { assert!(cfg!(test)) } }", 0),
+        ] {
+            assert_eq!(split(text).hidden, hidden, "{text}");
+        }
+        let text = "# [path = \"x.rs\"]\nmod a;\nmod b { include! { \"x.rs\" } }\nmod c;\n#[cfg_attr(unix, path=\"x\")] mod d;";
+        assert_eq!(split(text).redirected, ["a", "b", "d"]);
+    }
+
+    #[test]
+    fn removed_test_functions_are_left_out_with_their_attributes() {
+        let of = |text: &str| split_inline_tests(Language::Rust, text, &["b"]).unwrap();
+        let both = of("#[cfg(test)]\nmod t {\n#[test]\nfn a() {}\n// Why.\n#[test]\nfn b() {}\n}");
+        assert_eq!(both, of("#[cfg(test)]\nmod t {\n#[test]\nfn a() {}\n}"));
+        assert_ne!(both, of("#[cfg(test)]\nmod t {\n#[test]\nfn a() {}\nfn c() {}\n}"));
+    }
+
+    #[test]
+    fn code_that_acts_as_the_test_runner_is_found_in_manifests() {
+        let hooks = |path: &str, text: &str| {
+            runner_hooks(path, text, |file| file == "sums.py" || file == "src/a.mjs")
+        };
+        assert_eq!(hooks("a/pyproject.toml", "addopts = \"-q -p sums -p no:cacheprovider\""), ["-p sums"]);
+        assert_eq!(
+            hooks("package.json", "{\"test\": \"node --import ./src/a.mjs --import tsx --test\"}"),
+            ["--import ./src/a.mjs"]
+        );
+        let cargo =
+            "[package]\nname = \"a\"\n[[bench]]\nname = \"b\"\nharness = false\n[[test]]\nname = \"c\"\n";
+        assert!(hooks("Cargo.toml", cargo).is_empty());
+        assert_eq!(hooks("Cargo.toml", &format!("{cargo}harness = false\n")), ["c harness = false"]);
+    }
+
+    #[test]
+    fn assigned_members_of_test_libraries_are_reported() {
+        for (language, text, found) in [
+            (
+                Language::Python,
+                "import unittest as u\nu.TestCase.assertEqual = None",
+                Some("u.TestCase.assertEqual"),
+            ),
+            (Language::Python, "from unittest import TestCase as T\nsetattr(T, 'fail', None)", Some("T")),
+            (Language::Python, "import builtins\nbuiltins._ = str\nassertion = 1\nself.assertTrue = 1", None),
+            (Language::Python, "import pytest\nx = pytest.raises(A)", None),
+            (
+                Language::JavaScript,
+                "import assert from 'node:assert';\nassert.equal = () => {};",
+                Some("assert.equal"),
+            ),
+            (Language::JavaScript, "const t = require(\"node:test\"); Object.assign(t, {});", Some("t")),
+            (
+                Language::JavaScript,
+                "import assert from 'node:assert';\nassert(a.b = 1);\nexports.assert = 1;",
+                None,
+            ),
+            (Language::TypeScript, "const a = b(() => require('assert')); a.c = 1;", None),
+        ] {
+            assert_eq!(shadowed_assertion(language, text, "").as_deref(), found, "{text}");
+            assert_eq!(shadowed_assertion(language, text, text), None);
+        }
     }
 
     #[test]
@@ -253,21 +432,22 @@ mod tests {
     fn file_without_tests_is_classified_as_code_and_unparsable_file_is_not_split() {
         let plain = split("fn a() {}\n");
         assert_eq!((plain.tests.as_str(), plain.code.contains("a\n")), ("", true));
-        assert_eq!(split_inline_tests(Language::Rust, "fn a( {"), None);
-        assert_eq!(split_inline_tests(Language::Python, "def test_a(): pass\n"), None);
+        assert_eq!(split_inline_tests(Language::Rust, "fn a( {", &[]), None);
+        assert_eq!(split_inline_tests(Language::Python, "def test_a(): pass\n", &[]), None);
     }
 
     #[test]
     fn only_newly_redefined_assertion_macros_are_reported() {
         let shadowed = |after: &str, before: &str| shadowed_assertion(Language::Rust, after, before);
-        assert_eq!(shadowed("mod a { macro_rules! assert_eq { ($($x:tt)*) => {} } }", ""), Some("assert_eq"));
-        assert_eq!(shadowed("use a::{b,\n  c as assert};", ""), Some("assert"));
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(shadowed("mod a { macro_rules! assert_eq { ($($x:tt)*) => {} } }", ""), some("assert_eq"));
+        assert_eq!(shadowed("use a::{b,\n  c as assert};", ""), some("assert"));
         let mentions =
             "// counts as panic\nmacro_rules! same { () => { assert!(true) } }\nuse a::assert_all as all;";
         assert_eq!(shadowed(mentions, ""), None);
         assert_eq!(
             shadowed("macro_rules! r#matches { () => {} }", "macro_rules! assert { () => {} }"),
-            Some("matches")
+            some("matches")
         );
         let known = "macro_rules! assert { () => {} }";
         assert_eq!(shadowed(known, known), None);

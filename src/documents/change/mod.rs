@@ -175,7 +175,7 @@ pub fn format_rules(part: ChangeSection) -> String {
              specification and the doc tests of its Test Mapping, and, if any of them is documentation or a changelog, `## Documents`: those it names are written \
              with the code. A workflow of GitHub Actions is written like any other file, and a person applies it. The section `## Tests` is locked: it is \
              put in its place by machine, so leave it out or as it is. Name no file of it under another heading. A Rust source file with locked tests is the exception: its code has a \
-             heading below `## Code` too. Search there in the file with the locked tests, and leave all its test code as it is. Only where a locked test \
+             heading below `## Code` too. Search there in the file with the locked tests, and leave all its test code as it is. Code adds no tests to any file. Only where a locked test \
              contradicts the specification, so that no right code passes it, write that section anew, whole, as it should be: \
              people are asked about it where no code passes the locked one.\n"
         }

@@ -360,8 +360,8 @@ fn classify_failure(test: &TestResult, expected: &TestExpectations) -> Result<Re
     }
 }
 
-/// Message about a test that passed before the change and is missing from its changed file. No code can make such a
-/// test pass.
+/// Message about a test that passed before the change and is missing from its changed file, which did not build without
+/// the code. No code can make such a test pass.
 pub const REMOVED_TEST_MESSAGE: &str = "it passed before, but its changed file no longer contains it";
 
 /// Checks that the new tests pass and that the earlier tests still pass. `base` is the report of a run without the
@@ -381,6 +381,12 @@ pub fn prove_green(
             && !red.broken.iter().any(|broken| broken == id)
     };
     let of = |files: &[String], id: &str| files.iter().any(|file| is_in_file(id, file));
+    // With stubs, a file did build without the code.
+    let stubbed = |whole: &str| red.stubbed.keys().any(|id| contains_test(whole, id));
+    let unbuilt = |id: &str| {
+        let mut wholes = red.tests.iter().filter(|(_, kind)| **kind == RedKind::Compile);
+        wholes.any(|(whole, _)| contains_test(whole, id) && !stubbed(whole))
+    };
     let mut failing = BTreeMap::<String, BTreeSet<String>>::new();
     let mut fail = |id: &str, message: &str| {
         failing.entry(message_head(message)).or_default().insert(id.to_owned());
@@ -388,6 +394,9 @@ pub fn prove_green(
     let (mut locked, mut gone) = (BTreeSet::new(), BTreeSet::new());
     for run in runs {
         run.trouble.iter().for_each(|line| fail("the run itself", line));
+        if base.has_summary && !run.has_summary {
+            fail("the run itself", "the test runner ended without its summary");
+        }
         let now = tests_by_id(run);
         let passed = |id: &str| now.get(id).is_some_and(|test| test.outcome == TestOutcome::Passed);
         for (id, test) in
@@ -428,7 +437,7 @@ pub fn prove_green(
                     gone.insert((*id).to_owned());
                 }
                 None if red.dropped.iter().any(|dropped| dropped == id) => {}
-                None if of(&red.files, id) => fail(id, REMOVED_TEST_MESSAGE),
+                None if of(&red.files, id) && unbuilt(id) => fail(id, REMOVED_TEST_MESSAGE),
                 None => fail(id, "it passed before, but was not run now"),
             }
         }

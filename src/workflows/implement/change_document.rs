@@ -333,49 +333,85 @@ impl ChangeDocument {
         places.collect()
     }
 
-    /// Checks files that hold code and tests: `Tests` changes only their test code, and `Code` only the rest.
+    /// Checks Rust files, which may hold code and tests: `Tests` changes only their test code, and `Code` only the rest.
+    /// Code neither adds tests nor replaces what tests use.
     fn check_inline_tests(&self, text: &str) -> Vec<DocumentMistake> {
-        let change = change::parse(text);
+        let (change, spec) = (change::parse(text), self.spec());
         let made = change::apply(&change, &self.files).unwrap_or_default();
         let tested = change::with_inline_tests(&change, &self.files);
-        let split = |path: &str, text: &str| codebase::split_inline_tests(Language::from_path(path), text);
-        let tests = change
-            .files_in(ChangeSection::Tests)
-            .filter(|file| file.kind == change::Kind::Modify && change::can_hold_inline_tests(&file.path));
-        let why = tests.filter_map(|file| {
-            let path = file.path.as_str();
-            let parts = |texts: &BTreeMap<String, String>| split(path, texts.get(path)?);
-            let (Some(before), Some(locked)) = (parts(&self.files), parts(&tested)) else {
-                return Some((
-                    path,
-                    "cannot be parsed, so its tests cannot be told from its code; keep the file parsable",
-                ));
-            };
-            if before.code != locked.code {
-                return Some((
-                    path,
-                    "has changes below `## Tests` outside its test code (`#[cfg(test)]` and test functions); \
-                                    leave them to the code",
-                ));
+        let split = |path: &str, text: &str| {
+            let rows = spec.removed_tests.iter().filter(|row| row.file == path);
+            let removed: Vec<&str> = rows.filter_map(|row| row.name.rsplit("::").next()).collect();
+            codebase::split_inline_tests(Language::from_path(path), text, &removed)
+        };
+        let tests_of =
+            |path: &str| Some(split(path, tested.get(path)?)?.tests).filter(|tests| !tests.is_empty());
+        let is_in = |path: &str, part: ChangeSection| change.files_in(part).any(|file| file.path == path);
+        let why = made.iter().filter_map(|(path, after)| {
+            let in_tests = is_in(path, ChangeSection::Tests);
+            let after = after.as_deref().filter(|_| path.ends_with(".rs"))?;
+            if in_tests && !change::can_hold_inline_tests(path) {
+                return None;
             }
-            let (_, after) = made.iter().find(|(made, _)| made == path)?;
-            let after = after.as_deref().and_then(|text| split(path, text));
-            (after.map(|after| after.tests) != Some(locked.tests)).then_some((
-                path,
-                "has other test code than the locked tests; change only its code, and keep the file parsable",
-            ))
+            let parts = |texts: &BTreeMap<String, String>| {
+                split(path, texts.get(path).map_or("", String::as_str))
+            };
+            let of_after = split(path, after);
+            let (Some(before), Some(locked), Some(after)) = (parts(&self.files), parts(&tested), of_after) else {
+                // What cannot be parsed has no inline tests of this change.
+                let is_known = in_tests || parts(&tested).is_some() && after.contains("test");
+                let why = "cannot be parsed, so its tests cannot be told from its code; keep the file parsable";
+                return is_known.then(|| (path, why.to_owned()));
+            };
+            if before.code != locked.code && self.files.contains_key(path) {
+                let why = "has changes below `## Tests` outside its test code (`#[cfg(test)]` and test functions); leave \
+                           them to the code";
+                return Some((path, why.to_owned()));
+            }
+            // A file that moves takes its tests along.
+            let is_gone = |path: &str| made.iter().any(|(known, text)| known == path && text.is_none());
+            let mut gone = tested.keys().filter(|path| is_gone(path));
+            let mut has_moved = |after: &str| gone.any(|path| tests_of(path).as_deref() == Some(after));
+            let redirected = after.redirected.iter().find(|name| {
+                let ends = [format!("/{name}.rs"), format!("/{name}/mod.rs")];
+                let mut files = tested.keys().filter(|path| !is_gone(path) && tests_of(path).is_some());
+                !before.redirected.contains(name) && files.any(|path| ends.iter().any(|end| path.ends_with(end)))
+            });
+            let why = match redirected {
+                Some(name) => format!("points `mod {name}` to another file than its tests are in"),
+                None if after.hidden > locked.hidden => {
+                    "has a test attribute in a macro, or a condition such as `cfg!(test)`; code has no tests and is the \
+                     same with and without them"
+                        .to_owned()
+                }
+                None if after.tests == locked.tests => return None,
+                None if locked.tests.is_empty() && has_moved(&after.tests) => return None,
+                None if locked.tests.is_empty() => "adds test code; only `## Tests` does".to_owned(),
+                None => "has other test code than the locked tests; change only its code".to_owned(),
+            };
+            Some((path, why))
         });
         let mut mistakes: Vec<_> = why
             .map(|(path, why)| super::to_mistake("tests.inline", path, format!("`{path}` {why}")))
             .collect();
-        for (path, after) in &made {
+        let is_code = |path: &str| is_in(path, ChangeSection::Code);
+        for (path, after) in made.iter().filter(|(path, _)| path.ends_with(".rs") || is_code(path)) {
             let (before, after) =
                 (self.files.get(path).map_or("", String::as_str), after.as_deref().unwrap_or_default());
             if let Some(name) = codebase::shadowed_assertion(Language::from_path(path), after, before) {
+                let name = sanitize_line(&name).replace('`', "'");
                 let why = format!(
                     "`{path}` defines its own `{name}`, which would change what tests assert; name it differently"
                 );
                 mistakes.push(super::to_mistake("tests.shadowed", path, why));
+            }
+            let hooks = |text: &str| codebase::runner_hooks(path, text, is_code);
+            if let Some(hook) = hooks(after).iter().find(|hook| !hooks(before).contains(hook)) {
+                let hook = sanitize_line(hook).replace('`', "'");
+                let why = format!(
+                    "`{path}` lets code of this change act as the test runner (`{hook}`); leave that out"
+                );
+                mistakes.push(super::to_mistake("tests.runner", path, why));
             }
             // Without its declaration a locked test file would not be compiled.
             let modules = |text: &str| split(path, text).map(|split| split.modules).unwrap_or_default();
@@ -404,7 +440,7 @@ impl ChangeDocument {
         };
         let mut complaint = None;
         for (path, formatted) in files {
-            let workspace = Workspace::new(self.allowed(), self.files.clone(), &text);
+            let workspace = Workspace::new(self.allowed(&text), self.files.clone(), &text);
             let new = workspace.replace_file(&text, &path, &formatted).filter(|new| {
                 let made = change::apply(&change::parse(new), &self.files).unwrap_or_default();
                 let mistakes = self.check(new, self.issue.unwrap_or(IssueNo(0)), tree);
@@ -469,6 +505,11 @@ impl ChangeDocument {
     fn evidence_for_people(&self, text: &str) -> TestEvidence {
         let mut evidence = self.evidence();
         let shown = |path: &str| format!("`{}`", sanitize_line(path).replace('`', "'"));
+        if self.green.is_some() {
+            let why =
+                "The tests run together with the code, so code that fakes their results cannot be ruled out.";
+            evidence.not_shown.push(why.to_owned());
+        }
         let allowed = self.leaves.iter().map(|leave| format!("Exception: {}", leave.sentence()));
         evidence.review.extend(allowed);
         let offered = change::file_paths(text).into_iter().filter(|path| change::is_workflow(path));
