@@ -38,8 +38,8 @@ pub use names::{CodebaseNames, unindexed_code};
 pub use ranking::{RankedFile, RankingRequest, rank_files};
 pub use similar_texts::most_similar_texts;
 pub use summary::{
-    CodeItem, CodeItemKind, Detail, Import, InlineTests, Summary, TestAudit, audit_tests, runner_hooks,
-    shadowed_assertion, split_inline_tests, strip_comments, summarize,
+    CodeItem, CodeItemKind, Detail, Import, InlineTests, Summary, TestAudit, audit_tests,
+    is_inline_test_line, runner_hooks, shadowed_assertion, split_inline_tests, strip_comments, summarize,
 };
 pub(crate) use tokens::estimate_tokens;
 pub use tree::TreeIndex;

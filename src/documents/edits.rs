@@ -131,7 +131,8 @@ pub fn prompt_rules() -> String {
          `search` is copied exactly from the document, blanks and line breaks included, and is long enough to occur \
          in it exactly once. All searches are made in the document as it is now, and no two touch the same text. An \
          empty `replace` deletes. At most {MOST_EDITS} edits; what no edit names stays as it is. \
-         `replies` answers each open finding, and is empty where there is none: `fixed` and how, `rebutted` and why it is no fault of \
+         `replies` answers each open finding, and is empty where there is none. If you change nothing for what a maintainer asks, say why in a \
+         reply whose `finding` is `request`. A reply is `fixed` and how, `rebutted` and why it is no fault of \
          the document, or `deferred` and why it can wait. The reviewer judges each; `why` has at most {WHY_CHARS} characters.\n"
     )
 }

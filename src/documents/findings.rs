@@ -56,6 +56,10 @@ pub struct Finding {
     pub why: String,
     /// Whether a person insists on a fix. Later reviews cannot change this.
     pub must_fix: bool,
+    /// Whether the author made no change for a person's remark. The remark stays open until a person accepts this or
+    /// insists on a change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declined: bool,
     /// The newest draft's reply to the finding; removed when a review has decided on the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<FindingReply>,
@@ -71,18 +75,28 @@ impl Finding {
 
     /// Returns whether the finding must be resolved. Otherwise the finding is only advice.
     pub fn must_be_resolved(&self) -> bool {
-        self.must_fix || self.severity >= FindingSeverity::High
+        self.must_fix || self.severity >= FindingSeverity::High && !self.declined
     }
 
     /// Sets the status and the reason, and removes the author's reply, because no review will decide on it.
     fn settle(&mut self, status: FindingStatus, why: String) {
-        (self.status, self.why, self.reply) = (status, why, None);
+        (self.status, self.why, self.reply, self.declined) = (status, why, None, false);
+    }
+
+    /// Settles the finding, unless a person raised it or insists on it and nothing was changed: that needs a person.
+    fn settle_unless_declined(&mut self, status: FindingStatus, why: String) {
+        if status != FindingStatus::Fixed && (self.category == REMARK || self.must_fix) {
+            (self.declined, self.why) = (true, why);
+        } else {
+            self.settle(status, why);
+        }
     }
 }
 
-/// A person's comment on a line of published text.
+/// A person's comment on a line of published text, or the body of a review.
 pub struct LineRemark {
-    pub place: String,
+    /// The line; `None` for the body of a review.
+    pub place: Option<String>,
     pub text: String,
     /// Login of the author.
     pub by: String,
@@ -91,7 +105,7 @@ pub struct LineRemark {
 /// Category of findings about failed CI checks.
 const CI: &str = "ci";
 
-/// Category of findings that record a person's comment on a line.
+/// Category of findings that record a person's comment on a line or the body of a review.
 const REMARK: &str = "remark";
 
 /// Maximum number of characters of a remark's title. Also the maximum number of characters of its detail.
@@ -256,7 +270,7 @@ impl FindingLedger {
             }
             FindingStatus::Open => {}
         }
-        (finding.status, finding.reply) = (FindingStatus::Open, None);
+        (finding.status, finding.reply, finding.declined) = (FindingStatus::Open, None, false);
         finding.severity = raw.severity;
         finding.detail.clone_from(&raw.detail);
         if !update.repeated.contains(&finding.id) && !update.opened.contains(&finding.id) {
@@ -278,6 +292,7 @@ impl FindingLedger {
             status: FindingStatus::Open,
             why: why.to_owned(),
             must_fix: false,
+            declined: false,
             reply: None,
             answer: None,
         });
@@ -293,24 +308,25 @@ impl FindingLedger {
                 .find(|f| f.is_open() && f.id.eq_ignore_ascii_case(reply.finding.trim()));
             if let Some(finding) = open {
                 finding.answer = Some(reply.why.clone());
-                finding.reply = Some(reply);
+                (finding.reply, finding.declined) = (Some(reply), false);
             }
         }
     }
 
-    /// Records a person's comment on a line of published text as a finding. Returns the finding's ID.
+    /// Records a person's comment as a finding. Returns the finding's ID.
     pub fn add_remark(&mut self, remark: LineRemark) -> String {
         let LineRemark { place, text, by } = remark;
+        let at = if place.is_some() { "at that line" } else { "in a review" };
         let (title, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
         let raw = RawFinding {
             severity: FindingSeverity::High,
             category: REMARK.to_owned(),
-            place,
+            place: place.unwrap_or_else(|| "review".to_owned()),
             title: super::truncate(title.trim(), REMARK_CHARS).to_owned(),
             detail: super::truncate(rest.trim(), REMARK_CHARS).to_owned(),
             repeats: None,
         };
-        self.add_finding(self.last_round, &raw, &format!("{by} said it at that line"))
+        self.add_finding(self.last_round, &raw, &format!("{by} said it {at}"))
     }
 
     /// Records failed CI checks as a finding. The author answers the finding with a change, or with the reason why no
@@ -328,13 +344,18 @@ impl FindingLedger {
     }
 
     /// Settles a remark after its round and returns the remark. If no review decided on the remark, the author's reply
-    /// determines its status.
-    pub fn close_by_reply(&mut self, id: &str) -> Option<&Finding> {
+    /// determines its status. Without a change, no remark is fixed.
+    pub fn close_by_reply(&mut self, id: &str, is_changed: bool) -> Option<&Finding> {
         let finding = self.findings.iter_mut().find(|f| f.id == id)?;
-        if finding.is_open() {
+        if finding.is_open() && !finding.declined {
             let (status, outcome) = match &finding.reply {
-                Some(FindingReply { disposition: FindingDisposition::Fixed, .. }) => {
+                Some(FindingReply { disposition: FindingDisposition::Fixed, .. })
+                    if is_changed || finding.category != REMARK =>
+                {
                     (FindingStatus::Fixed, "done")
+                }
+                Some(FindingReply { disposition: FindingDisposition::Fixed, .. }) => {
+                    (FindingStatus::Deferred, "done without a change")
                 }
                 Some(FindingReply { disposition: FindingDisposition::Rebutted, .. }) => {
                     (FindingStatus::Rebutted, "not a defect")
@@ -343,9 +364,27 @@ impl FindingLedger {
                     (FindingStatus::Deferred, "for later")
                 }
             };
-            finding.settle(status, format!("the author answered that it is {outcome}"));
+            finding.settle_unless_declined(status, format!("the author answered that it is {outcome}"));
         }
         Some(finding)
+    }
+
+    /// Returns the open remarks for which the author made no change, except those that a person insists on.
+    pub fn declined(&self) -> impl Iterator<Item = &Finding> {
+        self.open().filter(|finding| finding.declined && !finding.must_fix)
+    }
+
+    /// Settles the remarks for which a version makes no change, because a person approved that version.
+    pub fn accept_declined(&mut self, by: &str) {
+        for finding in self.findings.iter_mut().filter(|f| f.is_open() && f.category == REMARK && !f.must_fix)
+        {
+            let status = match finding.reply.as_ref().map(|reply| reply.disposition) {
+                Some(FindingDisposition::Fixed) if !finding.declined => continue,
+                Some(FindingDisposition::Rebutted) => FindingStatus::Rebutted,
+                _ => FindingStatus::Deferred,
+            };
+            finding.settle(status, format!("{by} approved the change without it"));
+        }
     }
 
     /// Resolves a finding that the reviewer reports as fixed, unless the same review repeats it.
@@ -354,7 +393,7 @@ impl FindingLedger {
             return;
         };
         if finding.is_open() && finding.last_round < round {
-            let (status, why) = match finding.reply.take() {
+            let (status, why) = match finding.reply.clone() {
                 Some(FindingReply { disposition: FindingDisposition::Rebutted, why, .. }) => (
                     FindingStatus::Rebutted,
                     format!("the reviewer agreed in round {round} that it is not a defect: {why}"),
@@ -365,8 +404,8 @@ impl FindingLedger {
                 ),
                 _ => (FindingStatus::Fixed, format!("the reviewer marked it fixed in round {round}")),
             };
-            finding.settle(status, why);
-            update.fixed.push(finding.id.clone());
+            finding.settle_unless_declined(status, why);
+            update.fixed.extend((!finding.is_open()).then(|| finding.id.clone()));
         }
     }
 
@@ -384,8 +423,8 @@ impl FindingLedger {
                 None if finding.category == REMARK => FindingStatus::Deferred,
                 Some(FindingDisposition::Fixed) | None => FindingStatus::Fixed,
             };
-            finding.settle(status, format!("not repeated when round {round} approved"));
-            update.fixed.push(finding.id.clone());
+            finding.settle_unless_declined(status, format!("not repeated when round {round} approved"));
+            update.fixed.extend((!finding.is_open()).then(|| finding.id.clone()));
         }
     }
 
@@ -425,9 +464,10 @@ impl FindingLedger {
             } else if let Some(as_it_was) = then.get(&finding.id) {
                 finding.clone_from(as_it_was);
             } else if [CI, REMARK].contains(&finding.category.as_str()) {
-                finding.answer = None;
-                finding
-                    .settle(FindingStatus::Deferred, "the version that answered it was not kept".to_owned());
+                (finding.answer, finding.reply) = (None, None);
+                let why = "the version that answered it was not kept".to_owned();
+                finding.status = FindingStatus::Open;
+                finding.settle_unless_declined(FindingStatus::Deferred, why);
             } else if finding.is_open() {
                 finding.status = FindingStatus::Fixed;
                 finding.why = "it was about a version that was not kept".to_owned();
@@ -499,7 +539,7 @@ mod tests {
         ledger.record_review(3, &review(Verdict::Revise, vec![raw_finding("b", High, None)], &[]), &[], &[]);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1", "F2"]);
         // People's remarks belong to neither version.
-        let remark = LineRemark { place: "a.rs:3".into(), text: "Turn it.".into(), by: "sam".into() };
+        let remark = LineRemark { place: Some("a.rs:3".into()), text: "Turn it.".into(), by: "sam".into() };
         let remark = ledger.add_remark(remark);
         ledger.record_replies(vec![FindingReply {
             finding: remark.clone(),
@@ -511,19 +551,15 @@ mod tests {
         ledger.record_review(4, &review(Verdict::Approved, vec![], &["F2"]), &[], &[]);
         assert_eq!(open_ids(&ledger), [""; 0]);
         ledger.restore(&then);
-        assert_eq!((open_ids(&ledger), ledger.dismissed().count()), (vec!["F2"], 1));
+        assert_eq!((open_ids(&ledger), ledger.dismissed().count()), (vec!["F2", "F3"], 1));
         let remark = ledger.get(&remark).unwrap();
-        assert_eq!(
-            (remark.status, &remark.answer),
-            (FindingStatus::Deferred, &None),
-            "nothing answers it now"
-        );
+        assert_eq!((remark.declined, &remark.answer), (true, &None), "nothing answers it now");
     }
 
     #[test]
     fn line_remark_gets_its_status_from_the_drafters_reply_or_an_explicit_review() {
         let mut ledger = FindingLedger::default();
-        let remark = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
+        let remark = |text: &str| LineRemark { place: None, text: text.into(), by: "sam".into() };
         let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.add_remark(remark(text)));
         assert_eq!(ids, ["F1", "F2", "F3"]);
         let first = &ledger.all()[0];
@@ -542,15 +578,17 @@ mod tests {
         ]);
         ledger.record_review(1, &review(Verdict::Revise, vec![], &["F2"]), &[], &[]);
         let ends = ids.map(|id| {
-            let finding = ledger.close_by_reply(&id).unwrap();
-            (finding.status, finding.answer.clone())
+            let finding = ledger.close_by_reply(&id, true).unwrap();
+            (finding.is_open(), finding.declined, finding.answer.clone())
         });
         let so = || Some("so".to_owned());
-        assert_eq!(
-            ends,
-            [(FindingStatus::Rebutted, so()), (FindingStatus::Fixed, so()), (FindingStatus::Deferred, None)]
-        );
-        assert!(ledger.close_by_reply("F9").is_none());
+        assert_eq!(ends, [(true, true, so()), (false, false, so()), (true, true, None)]);
+        assert!(ledger.close_by_reply("F9", true).is_none());
+        ledger.require_fix("F1", "sam").unwrap();
+        assert_eq!(ledger.declined().count(), 1, "a person insists on the other");
+        ledger.accept_declined("sam");
+        let statuses: Vec<_> = ledger.all().iter().map(|finding| finding.status).collect();
+        assert_eq!(statuses, [FindingStatus::Open, FindingStatus::Fixed, FindingStatus::Deferred]);
         // An approval's silence does not mark a remark as fixed.
         let ids = ["And this?", "That too.", "Now."].map(|text| ledger.add_remark(remark(text)));
         ledger.record_replies(vec![
@@ -558,8 +596,13 @@ mod tests {
             reply(&ids[2], FindingDisposition::Fixed),
         ]);
         ledger.record_review(2, &review(Verdict::Approved, vec![], &[]), &[], &[]);
-        let ends = ids.map(|id| ledger.close_by_reply(&id).unwrap().status);
-        assert_eq!(ends, [FindingStatus::Deferred, FindingStatus::Deferred, FindingStatus::Fixed]);
+        let ends = ids.clone().map(|id| ledger.close_by_reply(&id, true).unwrap().declined);
+        assert_eq!(ends, [true, true, false]);
+        // A claim to have changed something is not enough.
+        let id = ledger.add_remark(remark("Truly?"));
+        ledger.record_replies(vec![reply(&id, FindingDisposition::Fixed)]);
+        assert!(ledger.close_by_reply(&id, false).unwrap().declined);
+        assert!(ledger.dismiss(&id, "fine", "sam").is_ok() && ledger.require_fix(&ids[0], "sam").is_ok());
     }
 
     #[test]

@@ -13,6 +13,11 @@ pub(super) fn comment(id: CommentId) -> Cause {
     Cause(format!("comment-{id}"))
 }
 
+/// Returns the cause for a person's first comment without a command on a pull request of ours.
+pub(super) fn plain_comment(repo: RepoId, pull: IssueNo, by: &Actor) -> Cause {
+    Cause(format!("plain-comment-{repo}-{pull}-{}", by.id))
+}
+
 pub(super) fn review(id: u64) -> Cause {
     Cause(format!("review-{id}"))
 }

@@ -91,7 +91,7 @@ impl Intake {
         let slug = bot.login.strip_suffix("[bot]");
         let found = commands::parse(self.router.rows(), slug, &e.body);
         if found.is_empty() {
-            return Ok(DeliveryNote::Nothing("no command in the comment".into()));
+            return self.handle_plain_comment(taken, e).await;
         }
         let Some(said) = self.load_comment_context(taken, e, &found).await? else {
             return Ok(DeliveryNote::Nothing("no active run here".into()));
@@ -117,6 +117,31 @@ impl Intake {
             };
         }
         self.handle_commands(&said, &found).await
+    }
+
+    /// Tells a person who may send a waiting document back how to do that, once per pull request.
+    async fn handle_plain_comment(&self, taken: &ClaimedDelivery, e: &CommentEvent) -> DeliveryResult {
+        let nothing = || Ok(DeliveryNote::Nothing("no command in the comment".into()));
+        let filter = RunFilter { repo: Some(e.repo.id), issue: None, live_only: true };
+        let mut live = if e.is_pull { self.engine.list(filter).await? } else { Vec::new() };
+        let takes_revise = |gate: &GateRow| gate.spec.verbs.iter().any(|(verb, _)| *verb == Verb::Revise);
+        live.retain(|run| run.gate.as_ref().is_some_and(takes_revise));
+        if live.is_empty() {
+            return nothing();
+        }
+        let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.issue };
+        let Some(issue) = self.issue_of_pull(&here).await? else { return nothing() };
+        let Some(run) = live.iter().find(|run| run.issue == issue) else { return nothing() };
+        let (repo, cause) = (self.repo(&here), cause::plain_comment(e.repo.id, e.issue, &e.sender));
+        if repo.permission(&e.sender).await? < Role::Write
+            || !self.store.inbox().claim_cause(&taken.id, &cause).await?
+        {
+            return nothing();
+        }
+        self.acknowledge(taken, &repo, ReactionTarget::Comment(e.comment)).await;
+        let body = messages::plain_comment_reply(run.has_watch_step);
+        self.post_reply(taken, &cause, &repo, (e.issue, issue), &[body]).await?;
+        Ok(DeliveryNote::Done("told what to type".to_owned()))
     }
 
     /// Returns the length of the comment's text above the part that quotes our comments. Returns the whole length if

@@ -116,7 +116,7 @@ impl Intake {
                 at: e.submitted_at,
                 url: Some(e.url.clone()),
                 commit: e.commit_id.clone(),
-                review: (!comments.is_empty()).then_some(e.review),
+                review: (verb == Verb::Revise).then_some(e.review),
             };
             self.send_answer(taken, (e.repo.id, issue), answer, ended.as_ref()).await?
         };
@@ -154,7 +154,7 @@ fn review_text(body: &str, comments: &[LineComment]) -> String {
     if left > 0 {
         said += &format!("\n({left} more comments of this review had no room here.)\n");
     }
-    format!("{said}\n{}", body.trim()).trim().to_owned()
+    messages::review_text(&said, body)
 }
 
 /// Returns the visible text of a comment, followed by its hidden parts. Each hidden part is written as a closed HTML

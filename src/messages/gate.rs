@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     ApprovalProgress, ApproveLine, ChangeReport, InconclusiveReason, Provenance, access_name,
     approvals::approval_progress, cost::format_spending, count, details_block, foreign_files_note, link,
-    links, list_paths, model_waits::format_day_and_time, override_usage, place, rehearsal_banner, stage_name,
-    verdict_sign,
+    links, list_paths, merge_watch::unchanged_text, model_waits::format_day_and_time, override_usage, place,
+    rehearsal_banner, stage_name, verdict_sign,
 };
 use crate::{
-    documents::findings::Finding,
+    documents::{edits::FindingReply, findings::Finding},
     git::ChangedPath,
     github::outbound::{OutboundBody, clean, code_block, inline_code, inline_text},
     types::{IssueNo, RepoName, Role, Timestamp, Verb, Verdict},
@@ -49,6 +49,8 @@ pub struct GateCard {
     pub inconclusive: Option<InconclusiveReason>,
     /// The reviewer's explanation of the verdict.
     pub rationale: String,
+    /// Replies of the drafter who changed nothing for a person's request; `None` if the version is new.
+    pub unchanged: Option<Vec<FindingReply>>,
     /// Open findings, in the order in which they are shown.
     pub findings: Vec<Finding>,
     /// Findings that people dismissed.
@@ -238,6 +240,7 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
              nothing.\n\n{diff}"
         )
     }));
+    parts.extend(card.unchanged.as_deref().map(unchanged_text));
     parts.extend(review_parts(card));
     parts.extend(card.report.as_ref().map(|report| report.gate_summary(card.findings.is_empty())));
     if let Some(whole) = &card.whole {
@@ -345,7 +348,16 @@ fn review_parts(card: &GateCard) -> Vec<String> {
             _ => details_block("The reviewer's reason", &rationale),
         });
     }
-    let mut findings: Vec<&Finding> = card.findings.iter().collect();
+    let (declined, mut findings): (Vec<&Finding>, Vec<&Finding>) =
+        card.findings.iter().partition(|finding| finding.declined && !finding.must_fix);
+    if let [first, ..] = declined[..] {
+        let rows: String = declined.iter().map(|finding| declined_row(finding, &card.requirements)).collect();
+        parts.push(format!(
+            "**Not changed, although people asked for it**\n{rows}\n\nAccepting this version accepts these answers. \
+             `/must-fix {}` insists on a change.",
+            first.id
+        ));
+    }
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.must_fix, finding.severity)));
     let (first, rest) = findings.split_at(findings.len().min(MOST_TABLE_ROWS));
     if !first.is_empty() {
@@ -481,6 +493,13 @@ fn dismissed_rows(card: &GateCard) -> String {
     card.dismissed.iter().map(row).collect()
 }
 
+/// Returns a person's remark for which nothing was changed, with the drafter's answer.
+fn declined_row(finding: &Finding, requirements: &BTreeMap<String, String>) -> String {
+    let (place, title) = (place(finding, requirements), inline_text(&finding.title, 300));
+    let answer = finding.answer.as_deref().map_or("no answer".to_owned(), |why| inline_text(why, 500));
+    format!("\n- **{}** at {place}: {title}\n  The drafter: {answer}", finding.id)
+}
+
 fn finding_details(findings: &[&Finding]) -> String {
     let mut out = String::new();
     for finding in findings.iter().take(MOST_DETAILS) {
@@ -523,6 +542,7 @@ mod tests {
             inconclusive: None,
             reviewer_now: None,
             rationale: "Sound.".into(),
+            unchanged: None,
             findings,
             dismissed: Vec::new(),
             requirements: BTreeMap::from([("REQ-1".into(), "Each week has a total".into())]),
@@ -625,8 +645,29 @@ mod tests {
     }
 
     #[test]
+    fn gate_comment_shows_both_words_on_a_declined_remark_and_why_nothing_changed() {
+        let mut declined = finding("F7", "2.1");
+        (declined.declined, declined.answer) = (true, Some("The spec says so.".into()));
+        let mut card = card(Verdict::Approved, vec![declined.clone()]);
+        card.unchanged = Some(vec![]);
+        let text = gate_comment(&card).as_str().to_owned();
+        assert!(text.contains("**Nothing changed**, so the same version is not reviewed again."), "{text}");
+        assert!(
+            text.contains("`: 2\\.1\n  The drafter: The spec says so.\n\nAccepting this version"),
+            "{text}"
+        );
+        assert!(text.contains("`/must-fix F7` insists") && !text.contains("\n| F7"), "{text}");
+        declined.must_fix = true;
+        card.findings = vec![declined];
+        let text = gate_comment(&card).as_str().to_owned();
+        assert!(text.contains("\n| F7 | must fix |") && !text.contains("The drafter: "), "{text}");
+    }
+
+    #[test]
     fn gate_comment_neutralises_hostile_text() {
         let mut card = card(Verdict::Blocked, (1..=40).map(|n| finding(&format!("F{n}"), HOSTILE)).collect());
+        card.findings[39].declined = true;
+        card.findings[39].answer = Some(HOSTILE.to_owned());
         card.rationale = HOSTILE.repeat(500);
         card.summary = HOSTILE.repeat(500);
         let mut hostile = report();
@@ -639,7 +680,7 @@ mod tests {
         assert_inert(body.as_str());
         assert_eq!(body.pieces().len(), 1);
         let rows = body.as_str().lines().filter(|l| l.starts_with("| F")).collect::<Vec<_>>();
-        assert_eq!(rows.len(), 40);
+        assert_eq!(rows.len(), 39);
         let bars = |row: &str| row.replace("\\|", "").matches('|').count();
         assert!(rows.iter().all(|row| bars(row) == 5), "{}", rows[0]);
     }

@@ -4,13 +4,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{code_block, rehearsal_banner};
 use crate::{
-    documents::findings::{Finding, FindingStatus},
+    documents::{
+        edits::FindingReply,
+        findings::{Finding, FindingStatus},
+    },
     github::outbound::{OutboundBody, clean, inline_code, inline_text, plain_line},
     types::{IssueNo, Oid, count},
 };
 
 /// Maximum number of checks listed.
 const MOST_NAMED_CHECKS: usize = 10;
+
+/// Maximum number of lines quoted from the body of a review.
+const MOST_QUOTED_LINES: usize = 10;
 
 /// Maximum number of characters of the drafter's reply in a review thread.
 const ANSWER_CHARS: usize = 2_000;
@@ -94,7 +100,13 @@ pub fn ci_finding_title(checks: usize) -> String {
     format!("CI fails on the pushed change, in {}", count(checks, "check", "checks"))
 }
 
-pub fn ci_failure_comment(why: CiGiveUpReason, checks: &[String], commit: &Oid) -> OutboundBody {
+/// `replies` are the drafter's, who may have left the code unchanged.
+pub fn ci_failure_comment(
+    why: CiGiveUpReason,
+    checks: &[String],
+    commit: &Oid,
+    replies: &[FindingReply],
+) -> OutboundBody {
     let fixes = |n: u32| count(n as usize, "fix", "fixes");
     let why = match why {
         CiGiveUpReason::FailsOnBase => {
@@ -106,6 +118,8 @@ pub fn ci_failure_comment(why: CiGiveUpReason, checks: &[String], commit: &Oid) 
             "The drafter saw their output and left the code as it is, because it considers the code right. The checks \
              may be flaky; run them again to find out."
                 .to_owned()
+                + &list_replies(replies)
+                + "\n\n"
         }
         CiGiveUpReason::FixLimit(n) => format!("This pull request has had {}, which is the limit.", fixes(n)),
         CiGiveUpReason::ConsecutiveFixLimit(n) => {
@@ -129,6 +143,82 @@ pub fn conflicts_comment(branch: &str, base: &str) -> OutboundBody {
     OutboundBody::frame(format!(
         "### ✋ The pull request cannot be merged as it is\n\n{base} and {branch} changed the same lines. Merge {base} \
          into {branch} and resolve the conflicts there. Countersign does not resolve conflicts."
+    ))
+}
+
+/// Says that the drafter changed nothing, in the drafter's words.
+pub(super) fn unchanged_text(replies: &[FindingReply]) -> String {
+    let why = match replies {
+        [] => " The drafter gave no reason.".to_owned(),
+        replies => format!(" The drafter's reasons:{}", list_replies(replies)),
+    };
+    format!("**Nothing changed**, so the same version is not reviewed again.{why}")
+}
+
+fn list_replies(replies: &[FindingReply]) -> String {
+    let row = |reply: &FindingReply| {
+        let (finding, why) = (inline_text(&reply.finding, 20), inline_text(&reply.why, ANSWER_CHARS));
+        format!("\n- {finding}: {why}")
+    };
+    let rows: String = replies.iter().take(MOST_NAMED_CHECKS).map(row).collect();
+    if rows.is_empty() { rows } else { format!("\n{rows}") }
+}
+
+/// Returns a comment saying that a request did not change the pushed version.
+pub fn unchanged_comment(replies: &[FindingReply], rehearsal: bool) -> OutboundBody {
+    OutboundBody::frame(format!(
+        "{}### The pull request stays as it is\n\n{}\n\nTo insist, write `/revise TEXT` with what is missing.",
+        rehearsal_banner(rehearsal),
+        unchanged_text(replies)
+    ))
+}
+
+/// Returns a status note about people's remarks for which nothing was changed.
+pub fn declined_note(findings: &[String]) -> String {
+    let first = findings.first().map_or("F1", String::as_str);
+    format!(
+        "Nothing was changed for {}, and nobody has accepted that yet: `/must-fix {first}` insists, `/dismiss {first} \
+         REASON` accepts it",
+        findings.join(", ")
+    )
+}
+
+/// Heading of a review's body, below its line comments.
+const REVIEW_BODY: &str = "The review as a whole:";
+
+/// Returns the text of a review from its line comments and its body.
+pub fn review_text(comments: &str, body: &str) -> String {
+    match (comments.trim(), body.trim()) {
+        (comments, "") => comments.to_owned(),
+        ("", body) => body.to_owned(),
+        (comments, body) => format!("{comments}\n\n{REVIEW_BODY}\n\n{body}"),
+    }
+}
+
+/// Returns the body in the text of a review. `has_comments` says that the review has line comments.
+pub fn review_body(text: &str, has_comments: bool) -> Option<&str> {
+    match text.split_once(&format!("\n\n{REVIEW_BODY}\n\n")).filter(|_| has_comments) {
+        Some((_, body)) => Some(body),
+        None => Some(text).filter(|_| !has_comments),
+    }
+}
+
+/// Returns the reply to a request that names the locked test `test`.
+pub fn unclear_request_reply(by: &str, test: &str, is_review: bool) -> OutboundBody {
+    let kept = if is_review { " The whole review goes with it." } else { "" };
+    OutboundBody::frame(format!(
+        "{} named {}, which is a locked test. Nothing was sent to the drafter yet. To have tests changed, write `/revise \
+         tests TEXT`; to have only the code changed, `/revise code TEXT`.{kept}",
+        inline_code(by, 60),
+        inline_code(test, 150)
+    ))
+}
+
+/// Returns the reply to a comment without a command on a pull request of ours.
+pub fn plain_comment_reply(has_tests: bool) -> OutboundBody {
+    let tests = if has_tests { ", or `/revise tests TEXT` if its tests must change" } else { "" };
+    OutboundBody::frame(format!(
+        "Countersign acts on commands and reviews, not on other comments. To have this revised, write `/revise TEXT`{tests}."
     ))
 }
 
@@ -244,11 +334,13 @@ pub struct RemarkOutcome<'a> {
     pub finding: &'a Finding,
     /// Commit that addresses the review comment; `None` if no commit does.
     pub changed: Option<&'a Oid>,
+    /// Whether the reply quotes the remark, because it is the body of a review.
+    pub is_quoted: bool,
     pub rehearsal: bool,
 }
 
 pub fn remark_reply(card: &RemarkOutcome<'_>) -> OutboundBody {
-    let Finding { status, answer, .. } = card.finding;
+    let Finding { id, status, answer, title, detail, .. } = card.finding;
     let text = clean(answer.as_deref().unwrap_or_default(), ANSWER_CHARS);
     let text = if text.is_empty() { String::new() } else { format!("\n\n{text}") };
     let what = match card.changed {
@@ -257,5 +349,57 @@ pub fn remark_reply(card: &RemarkOutcome<'_>) -> OutboundBody {
         }
         _ => "Not changed.".to_owned(),
     };
-    OutboundBody::frame(format!("{}{what}{text}", rehearsal_banner(card.rehearsal)))
+    let open = match status {
+        FindingStatus::Open => format!(
+            "\n\n{id} stays open. `/must-fix {id}`, `/revise TEXT` that names {id}, or another review insists on it; \
+             `/dismiss {id} REASON` accepts the answer."
+        ),
+        _ => String::new(),
+    };
+    let quoted: String = format!("{title}\n{detail}")
+        .trim()
+        .lines()
+        .take(MOST_QUOTED_LINES)
+        .map(|line| format!("> {}\n", inline_text(line, ANSWER_CHARS)))
+        .collect();
+    let quoted = if card.is_quoted { quoted + "\n" } else { String::new() };
+    OutboundBody::frame(format!("{}{quoted}{what}{text}{open}", rehearsal_banner(card.rehearsal)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+    use crate::documents::{edits::FindingDisposition, verdict::FindingSeverity};
+
+    #[test]
+    fn body_of_a_review_is_what_follows_its_line_comments() {
+        let lines = "- `a.rs:1`: Why?\n";
+        let of = |comments: &str, body: &str| {
+            let text = review_text(comments, body);
+            review_body(&text, !comments.is_empty()).map(str::to_owned)
+        };
+        assert_eq!(of(lines, " So.\n\nAnd so on. "), Some("So.\n\nAnd so on.".to_owned()));
+        assert_eq!((of("", "So."), of(lines, "")), (Some("So.".to_owned()), None));
+    }
+
+    #[test]
+    fn reply_to_a_declined_remark_says_how_to_insist_and_neutralises_hostile_text() {
+        let mut finding = finding("F2", FindingSeverity::High, "a.rs:1", HOSTILE);
+        finding.answer = Some(HOSTILE.to_owned());
+        let reply = |finding: &Finding, is_quoted| {
+            let outcome = RemarkOutcome { finding, changed: None, is_quoted, rehearsal: false };
+            remark_reply(&outcome).as_str().to_owned()
+        };
+        let open = reply(&finding, true);
+        assert_inert(&open);
+        assert!(open.starts_with("> ") && open.contains("Not changed.\n\n"), "{open}");
+        assert!(open.contains("F2 stays open. `/must-fix F2`"), "{open}");
+        finding.status = FindingStatus::Deferred;
+        let settled = reply(&finding, false);
+        assert!(settled.starts_with("Not changed.") && !settled.contains("stays open"), "{settled}");
+        let (disposition, why) = (FindingDisposition::Rebutted, HOSTILE.to_owned());
+        let replies = [FindingReply { finding: HOSTILE.to_owned(), disposition, why }];
+        assert_inert(unchanged_comment(&replies, false).as_str());
+        assert!(unchanged_comment(&[], false).as_str().contains("The drafter gave no reason."));
+    }
 }

@@ -52,8 +52,9 @@ pub use labels::{
 };
 pub use merge_watch::{
     ChangeLesson, CiGiveUpReason, CiView, PushObstacle, RemarkOutcome, ci_failure_comment, ci_finding_title,
-    ci_fix_instructions, conflicts_comment, lesson_text, merge_summary, merged_meanwhile_note,
-    missing_logs_note, not_pushed_comment, push_obstacle_comment, remark_reply, waits_for_merge_reply,
+    ci_fix_instructions, conflicts_comment, declined_note, lesson_text, merge_summary, merged_meanwhile_note,
+    missing_logs_note, not_pushed_comment, plain_comment_reply, push_obstacle_comment, remark_reply,
+    review_body, review_text, unchanged_comment, unclear_request_reply, waits_for_merge_reply,
 };
 pub use model_waits::{ModelWait, ModelWaitReason, with_pause_line};
 pub use pull::{
@@ -65,10 +66,10 @@ pub use replies::{
     already_settled_reply, ambiguous_finding_reply, ambiguous_gate_reply, bad_arguments_reply,
     changed_files_reply, email_command_reply, help_table, issue_changed_reply, join_replies,
     late_command_reply, merge_answers, missing_text_reply, no_findings_reply, no_gate_reply,
-    not_plain_text_reply, nothing_to_restart_reply, nothing_to_retry_reply, review_not_counted_reply,
-    run_ended_reply, runs_table, stale_hash_reply, too_many_runs_reply, too_much_spent_reply, too_soon_reply,
-    unattested_draft_reply, unknown_command_reply, unknown_finding_reply, wrong_command_reply,
-    wrong_option_reply, wrong_stage_reply,
+    not_plain_text_reply, nothing_to_restart_reply, nothing_to_retry_reply, overtaken_approval_reply,
+    review_not_counted_reply, run_ended_reply, runs_table, stale_hash_reply, too_many_runs_reply,
+    too_much_spent_reply, too_soon_reply, unattested_draft_reply, unknown_command_reply,
+    unknown_finding_reply, wrong_command_reply, wrong_option_reply, wrong_stage_reply,
 };
 pub use report::{ChangeCard, ChangeReport, ProofLine, change_report, change_section};
 pub use routing::{
@@ -380,6 +381,7 @@ mod tests {
             status: FindingStatus::Open,
             why: String::new(),
             must_fix: false,
+            declined: false,
             reply: None,
             answer: None,
         }

@@ -176,8 +176,16 @@ pub fn pull_section(card: &PullCard) -> OutboundBody {
             "The document was accepted by someone who also saw the other files on this branch.".to_owned()
         }
     };
+    let vendors = match (&provenance.drafter, &provenance.reviewer) {
+        (Author::Model { family: Some(drafter), .. }, Author::Model { family: Some(reviewer), .. })
+            if drafter != reviewer =>
+        {
+            "Drafted and reviewed by models from different vendors.\n\n"
+        }
+        _ => "",
+    };
     OutboundBody::frame(format!(
-        "### {}\n\n{}Drafted and reviewed by models from different vendors.\n\n{}\n\n{next}{}\n\n<sub>Run {}</sub>",
+        "### {}\n\n{}{vendors}{}\n\n{next}{}\n\n<sub>Run {}</sub>",
         capitalize(&stage_name(&card.stage)),
         rehearsal_banner(provenance.rehearsal),
         provenance.table(rows),
@@ -325,6 +333,16 @@ mod tests {
         "#);
         let title = pull_title("lld", IssueNo(42), "Fixes #1\n@mona");
         assert_eq!(title.replace('\u{200b}', "·"), "Design for #42: Fixes #·1 @·mona");
+    }
+
+    #[test]
+    fn pull_section_names_vendors_only_after_a_review_by_another_family() {
+        let of = |reviewer| {
+            let card = PullCard { provenance: Provenance { reviewer, ..provenance() }, ..card() };
+            pull_section(&card).as_str().contains("Drafted and reviewed by models")
+        };
+        assert!(of(model("gemini-3-pro", "gemini")));
+        assert!(!of(Author::Nobody) && !of(Author::Person) && !of(model("claude-x", "claude")));
     }
 
     #[test]

@@ -86,6 +86,15 @@ pub fn too_soon_reply(line: &ApproveLine, touched_by: Option<&str>) -> OutboundB
     frame_reply(&format!("{why}. To accept the current version:\n\n{}", line.block()))
 }
 
+/// Returns the reply to an approval from before our question about another person's `/revise`.
+pub fn overtaken_approval_reply(line: &ApproveLine) -> OutboundBody {
+    frame_reply(&format!(
+        "Nothing was approved: a request for changes came before your comment and still needs an answer. To accept the \
+         current version all the same:\n\n{}",
+        line.block()
+    ))
+}
+
 /// Returns the reply to a `/revise` of a draft whose model is unknown.
 pub fn unattested_draft_reply(why: &InconclusiveReason) -> OutboundBody {
     frame_reply(&why.sentence())

@@ -184,8 +184,9 @@ impl ChangeReport {
 fn review_items(card: &ChangeCard) -> Vec<String> {
     let finding = |finding: &Finding| {
         let at = place(finding, &card.report.requirements);
-        let (severity, title) = (finding.severity.as_str(), inline_text(&finding.title, 200));
-        format!("**{}** ({severity}): {title} · {at}", finding.id)
+        let title = inline_text(&finding.title, 200);
+        let what = if finding.declined { "not changed" } else { finding.severity.as_str() };
+        format!("**{}** ({what}): {title} · {at}", finding.id)
     };
     let mut lines: Vec<String> = card.findings.iter().map(finding).collect();
     lines.extend(card.report.review_lines());

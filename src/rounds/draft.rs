@@ -84,6 +84,7 @@ pub async fn write_draft(
     brief: &DraftBrief<'_>,
 ) -> Result<DraftOutcome, UnansweredCall> {
     round.number += 1;
+    round.replies.clear();
     let mark = cx.nonce("fence").await?;
     let drafted = match round.document {
         None => Box::pin(write_first_draft(cx, round, brief, &mark)).await?,
@@ -168,22 +169,22 @@ async fn revise_document(
     let failed = match edits::parse(&answered) {
         // Files written by tools are the only changes.
         Ok(revision) if revision.has_only_replies() && wrote.is_some() => {
-            round.findings.record_replies(revision.replies);
+            round.record_replies(revision.replies);
             return accept_document(cx, round, before, by).await;
         }
         Err(edits::RevisionError::NoEdits(replies)) if wrote.is_some() => {
-            round.findings.record_replies(replies);
+            round.record_replies(replies);
             return accept_document(cx, round, before, by).await;
         }
         // Replies to findings are for the reviewer, who reviews the same bytes again.
         Ok(revision) if revision.has_only_replies() => {
-            round.findings.record_replies(revision.replies);
+            round.record_replies(revision.replies);
             round.review = None;
             return Ok(DraftOutcome::Document);
         }
         Ok(revision) => match edits::apply(&before, &revision.edits) {
             Ok(after) => {
-                round.findings.record_replies(revision.replies);
+                round.record_replies(revision.replies);
                 return accept_document(cx, round, after, by).await;
             }
             Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),

@@ -65,6 +65,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     documents::{
         DocumentMistake, MistakeSeverity,
+        edits::FindingReply,
         findings::{Finding, FindingLedger},
         hidden_text::{self, HiddenText},
         verdict,
@@ -149,6 +150,9 @@ pub struct Round {
     compared: Option<Hash>,
     /// A person's feedback that no review has judged yet.
     pub feedback: Option<String>,
+    /// Replies of the newest draft to findings and to people's requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replies: Vec<FindingReply>,
     /// Reason why the drafter's last response was unusable, without quoting the model.
     #[serde(default, skip_serializing_if = "is_default")]
     unusable: Option<String>,
@@ -252,6 +256,24 @@ impl Round {
             self.document = Some(document);
             self.review = None;
         }
+    }
+
+    /// Returns to the version of `before`, with its authors and its review, because the newest draft changed nothing.
+    pub fn keep_version(&mut self, before: &Self) {
+        self.document = before.document;
+        self.review.clone_from(&before.review);
+        (self.drafter, self.authors) = (before.drafter.clone(), before.authors.clone());
+        self.unattested = before.unattested;
+    }
+
+    /// Whether the current version has an APPROVED review.
+    pub fn is_approved(&self) -> bool {
+        self.review.as_ref().is_some_and(|review| review.verdict == Verdict::Approved)
+    }
+
+    fn record_replies(&mut self, replies: Vec<FindingReply>) {
+        self.replies.clone_from(&replies);
+        self.findings.record_replies(replies);
     }
 
     /// Records the author of the current version. Earlier authors remain recorded, because their text is still in the

@@ -51,6 +51,10 @@ impl CheckRunRecord {
         self.audit = Some(audit);
     }
 
+    pub(super) fn audit(&self) -> Option<Hash> {
+        self.audit
+    }
+
     pub(super) fn mark_uncertain(&mut self) {
         self.in_doubt = true;
     }

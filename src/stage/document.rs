@@ -251,6 +251,16 @@ pub trait StageDocument: Send + Sync {
         Vec::new()
     }
 
+    /// Returns a locked test of the version `text`, or a file with locked tests, that a person's request names.
+    fn named_test(&self, _text: &str, _request: &str) -> Option<String> {
+        None
+    }
+
+    /// Whether this line, counted from 1, of a published file of the version `text` is part of a locked test.
+    fn is_test_line(&self, _text: &str, _path: &str, _line: Option<u64>) -> bool {
+        false
+    }
+
     /// Files the document on the issue, for [`PublicationTarget::Issue`]. Calling it again changes nothing.
     fn file_issue<'a>(
         &'a self,

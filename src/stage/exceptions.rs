@@ -153,15 +153,7 @@ pub async fn run_exception_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result
         _ => gates::find_objection(cx, answer).await?,
     };
     if let Some(objection) = objection {
-        if gates::refuse_unattested_draft(s, cx, &objection.cause.to_string()).await? {
-            return Ok(StepResult::Ask(gates::gate_spec(
-                s,
-                v,
-                GateQuestion::Exception,
-                require_state(&s.asked)?,
-            )?));
-        }
-        return gates::apply_objection(s, v, &objection).await;
+        return gates::apply_objection(s, v, GateQuestion::Exception, &objection).await;
     }
     let asked = require_state(&s.asked)?;
     if publication::reply_if_issue_edited(cx, answer, require_state(&s.issue)?, &asked.approve_line(v))

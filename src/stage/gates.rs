@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     DocumentGate, GateQuestion, PublicationTarget, StageState, StepResult, StepVisit,
     approvals::{ApprovalRules, record_approval},
-    artifacts, load_document, merge_watch, require_still_wanted, views, waiting_steps,
+    artifacts, change_requests, load_document, require_still_wanted, views, waiting_steps,
 };
 use crate::{
     documents::hidden_text::{merge_hidden, visible_text},
@@ -45,6 +45,10 @@ pub(super) struct OpenGate {
     /// The last edit that somebody else made to the gate comment. We reverted the edit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) touched: Option<RunRemark>,
+    /// Time of our question to a person who sent the document back, whether locked tests are meant. Approvals from before
+    /// do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unclear_request: Option<Timestamp>,
     #[serde(default)]
     reminded: bool,
 }
@@ -53,7 +57,8 @@ impl OpenGate {
     /// Creates a gate whose comment is not posted yet.
     pub(super) fn new(visit: u64, word: &str, subject: Hash, ways: Vec<String>) -> Self {
         let (shown_at, url, word) = (Timestamp(0), String::new(), Some(word.to_owned()));
-        Self { subject, shown_at, url, visit, word, ways, touched: None, reminded: false }
+        let (touched, unclear_request) = (None, None);
+        Self { subject, shown_at, url, visit, word, ways, touched, unclear_request, reminded: false }
     }
 
     pub(super) fn with_comment(self, (url, shown_at): (String, Timestamp)) -> Self {
@@ -97,7 +102,7 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
             return keep_waiting(s, v, asks).await;
         }
         return match asks {
-            GateQuestion::Draft if !on => Ok(StepResult::Pass),
+            GateQuestion::Draft if !on || s.unchanged => Ok(StepResult::Pass),
             // A review sent the document here, because a person has to see it.
             GateQuestion::Beforehand if !on && s.round.review.is_none() => Ok(StepResult::Pass),
             GateQuestion::Verdict if !on && is_review_enough(s, v).await? => Ok(StepResult::Pass),
@@ -121,10 +126,7 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
                 _ => find_objection(cx, answer).await?,
             };
             if let Some(objection) = objection {
-                if refuse_unattested_draft(s, cx, &objection.cause.to_string()).await? {
-                    return Ok(StepResult::Ask(gate_spec(s, v, asks, require_state(&s.asked)?)?));
-                }
-                return apply_objection(s, v, &objection).await;
+                return apply_objection(s, v, asks, &objection).await;
             }
             let kind = match asks {
                 GateQuestion::Draft | GateQuestion::Exception => None,
@@ -140,6 +142,9 @@ pub async fn run_gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResul
                 }
             }
             mark_answered(s, v, answer).await?;
+            if kind.is_some() {
+                s.round.findings.accept_declined(&answer.by.login);
+            }
             if asks == GateQuestion::Draft {
                 s.asked = None;
             }
@@ -163,17 +168,23 @@ pub(super) async fn review_again(
     Ok(StepResult::ReviewAgain)
 }
 
-/// Refuses an approval without a hash if somebody else edited the gate comment before the approval was given.
+/// Refuses an approval from before our question about an objection, and an approval without a hash if somebody else
+/// edited the gate comment before the approval was given.
 pub(super) async fn refuse_unseen_approval(
     s: &StageState,
     v: &StepVisit<'_>,
     asks: GateQuestion,
     answer: &GateAnswer,
 ) -> Result<Option<StepResult>, StepError> {
+    let (cx, asked) = (v.cx, require_state(&s.asked)?);
+    if answer.verb.accepts() && asked.unclear_request.is_some_and(|at| answer.at <= at) {
+        let body = messages::overtaken_approval_reply(&asked.approve_line(v));
+        post_announcement(cx, &format!("overtaken-{}", answer.cause), &body).await?;
+        return Ok(Some(StepResult::Ask(gate_spec(s, v, asks, asked)?)));
+    }
     if answer.verb != Verb::Approve || answer.hash.is_some() {
         return Ok(None);
     }
-    let cx = v.cx;
     // The answer may have been recorded before we knew of the edit.
     let key = format!("touched-{}", answer.cause);
     let before = |touched: &&RunRemark| touched.at <= answer.at;
@@ -183,7 +194,6 @@ pub(super) async fn refuse_unseen_approval(
     if by.is_none() {
         return Ok(None);
     }
-    let asked = require_state(&s.asked)?;
     let body = messages::too_soon_reply(&asked.approve_line(v), by.as_deref());
     post_announcement(cx, &format!("hash-only-{}", answer.cause), &body).await?;
     Ok(Some(StepResult::Ask(gate_spec(s, v, asks, asked)?)))
@@ -203,17 +213,23 @@ pub(super) async fn refuse_unattested_draft(
     Ok(s.round.is_unattested())
 }
 
-/// Marks the gate as answered and sends the document back to the drafter.
+/// Marks the gate as answered and sends the document back to the drafter. The gate stays open if another draft could not
+/// be accepted, or if the person must first say whether locked tests are meant.
 pub(super) async fn apply_objection(
     s: &mut StageState,
     v: &StepVisit<'_>,
+    asks: GateQuestion,
     objection: &GateAnswer,
 ) -> Result<StepResult, StepError> {
+    let words = match refuse_unattested_draft(s, v.cx, &objection.cause.to_string()).await? {
+        true => None,
+        false => change_requests::take_requests(s, v, Some(objection), true).await?,
+    };
+    let Some(words) = words else {
+        return Ok(StepResult::Ask(gate_spec(s, v, asks, require_state(&s.asked)?)?));
+    };
     mark_answered(s, v, objection).await?;
-    if let Some(review) = objection.review.filter(|_| v.doc.info().target == PublicationTarget::Code) {
-        merge_watch::record_remarks(s, v, review, &objection.by.login).await?;
-    }
-    send_back_to_drafter(s, v, &objection.text).await
+    send_back_to_drafter(s, v, &words).await
 }
 
 /// Applies people's new remarks on findings, and returns the IDs of the findings that people insist on.
@@ -341,7 +357,8 @@ pub(super) async fn is_review_enough(s: &mut StageState, v: &StepVisit<'_>) -> R
     let declared = v.doc.info().proofs.contains(&LesserProof::Policy);
     // After a loop that reached nothing people decide, whatever the best version's verdict is.
     let approved = views::gate_verdict(s) == Verdict::Approved && s.stop.is_none();
-    if !declared || !approved || s.foreign.is_some() {
+    // A person who sent the document back must see that nothing was changed.
+    if !declared || !approved || s.foreign.is_some() || s.unchanged {
         return Ok(false);
     }
     require_still_wanted(s, cx).await?;

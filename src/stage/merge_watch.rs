@@ -10,25 +10,23 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackgroundText, PublicationTarget, StageState, StepResult, StepVisit, gates, require_still_wanted, views,
+    BackgroundText, PublicationTarget, StageState, StepResult, StepVisit, change_requests, gates,
+    load_document, require_still_wanted, views,
 };
 use crate::{
-    documents::{
-        findings::{FindingLedger, LineRemark},
-        hidden_text::{merge_hidden, visible_text},
-    },
+    documents::findings::FindingLedger,
     engine::{
         ApprovalRow, Approvers, ArtifactRow, GateSpec, LedgerRecord, RunCompletion, RunHalt, RunRemark,
         StepError, StepKind,
     },
-    github::{LineComment, PullRequest, none_if_refused},
+    github::{PullRequest, none_if_refused},
     messages::{
         self, ChangeLesson, CiGiveUpReason, CiView, PushObstacle, RemarkOutcome, RunDisplayState as Shown,
         RunWaitReason,
     },
     publication::{self, MERGE_GATE},
     rounds::{
-        self, CiState, StatusUrgency, StepContext, github_error, load_text, post_announcement, require_state,
+        self, CiState, Round, StatusUrgency, StepContext, github_error, post_announcement, require_state,
     },
     types::{Hash, Oid, Role, Timestamp, Verb},
 };
@@ -53,10 +51,6 @@ const MOST_REPEATED_FAILURES: u32 = 2;
 
 /// Maximum number of files changed by other people that are recorded.
 const MOST_FOREIGN_FILES: usize = 20;
-
-/// Maximum number of characters kept of a review remark. `PLACE_CHARS` is the limit for the remark's file path.
-const REMARK_CHARS: usize = 4_000;
-const PLACE_CHARS: usize = 300;
 
 /// Kind of the background text that describes CI failures to the drafter.
 const CI: &str = "ci";
@@ -106,7 +100,7 @@ pub(super) struct MergeWatch {
     /// IDs of findings that people insist on and that are not handled yet. `reviews` are the reviews that are not
     /// handled yet.
     insisted: Vec<String>,
-    reviews: Vec<PushedReview>,
+    pub(super) reviews: Vec<PushedReview>,
     /// Review threads to which the run has not replied yet.
     threads: Vec<ReviewThread>,
     /// Findings at the time of the push, including all replies.
@@ -117,7 +111,8 @@ pub(super) struct MergeWatch {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ReviewThread {
-    comment: u64,
+    /// First comment of the thread; `None` for the body of a review.
+    comment: Option<u64>,
     /// ID of the finding that was created from the review remark.
     finding: String,
     /// Commit that the review remark is about.
@@ -125,11 +120,14 @@ struct ReviewThread {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct PushedReview {
-    number: u64,
-    by: String,
+pub(super) struct PushedReview {
+    pub(super) number: u64,
+    pub(super) by: String,
     /// Hash of the stored text of the review.
-    text: Hash,
+    pub(super) text: Hash,
+    /// Whether a person must first say if the review is about the locked tests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) kept: bool,
 }
 
 impl MergeWatch {
@@ -138,9 +136,14 @@ impl MergeWatch {
     pub(super) async fn add_review(&mut self, cx: &StepContext, review: RunRemark) -> Result<(), StepError> {
         if let Some(number) = review.finding.parse().ok().filter(|_| self.visit > 0) {
             let text = cx.put(review.text.as_bytes()).await?;
-            self.reviews.push(PushedReview { number, by: review.by.login, text });
+            self.reviews.push(PushedReview { number, by: review.by.login, text, kept: false });
         }
         Ok(())
+    }
+
+    /// Adds a review thread, or the body of a review, to answer after the next draft.
+    pub(super) fn add_thread(&mut self, comment: Option<u64>, finding: String, commit: Oid) {
+        self.threads.push(ReviewThread { comment, finding, commit });
     }
 
     /// Resets the state that was collected for the previous commit.
@@ -205,16 +208,36 @@ struct WatchObservation {
 }
 
 /// Returns the next step after a draft: the checks, or the watch if the drafter left the pushed document unchanged. A
-/// document that was proposed but not accepted still needs its approval.
-pub(super) fn settle_draft(s: &mut StageState, v: &StepVisit<'_>) -> StepResult {
+/// document that was proposed but not accepted still needs its approval. `before` is the round before the draft: its
+/// review counts if the document is still the same, byte for byte.
+pub(super) async fn settle_draft(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    before: &Round,
+) -> Result<StepResult, StepError> {
+    let text = v.doc.fix(&load_document(s, v.cx).await?, require_state(&s.issue)?.number);
+    let document = Some(v.cx.put(text.as_bytes()).await?);
+    let unchanged = before.document == document;
+    s.unchanged = unchanged && before.is_approved();
     let code = v.doc.info().target == PublicationTarget::Code;
     let pushed = s.proposal.as_ref().map(|pushed| pushed.document);
-    if !code || pushed.is_none() || pushed != s.round.document || !s.after.is_for_document(pushed) {
-        return StepResult::Pass;
+    let is_pushed = code && pushed.is_some() && pushed == document && s.after.is_for_document(pushed);
+    if s.unchanged || unchanged && is_pushed {
+        s.round.keep_version(before);
     }
+    if !is_pushed {
+        if s.unchanged {
+            for thread in &s.after.threads {
+                s.round.findings.close_by_reply(&thread.finding, pushed != document);
+            }
+        }
+        return Ok(StepResult::Pass);
+    }
+    s.round.document = document;
     s.approval = s.after.accepted.clone();
     s.after.held_right = std::mem::take(&mut s.after.mending);
-    StepResult::KeepPushed
+    s.unchanged = !s.after.held_right;
+    Ok(StepResult::KeepPushed)
 }
 
 /// Returns to the watch with the pushed document, and tells people why the later version is not pushed. Returns `None`
@@ -240,6 +263,8 @@ pub async fn keep_pushed_change(
 /// Watches the pushed change until it is merged or closed. Meanwhile, handles comments and CI results.
 pub async fn watch_merge(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let (cx, heard) = (v.cx, s.round.applied_remarks());
+    let declined = |s: &StageState| s.round.findings.declined().map(|f| f.id.clone()).collect::<Vec<_>>();
+    let before = declined(s);
     let insisted = gates::take_finding_remarks(s, cx).await?;
     let arrives = s.after.visit != cx.visit();
     // A remark that wakes the run is visible only in the next attempt, so both attempts share one look. A later attempt
@@ -254,21 +279,35 @@ pub async fn watch_merge(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
     if arrives {
         (s.after.visit, s.after.looks, s.after.since) = (cx.visit(), 0, Some(cx.now("arrived").await?));
         answer_threads(s, v).await?;
+        if std::mem::take(&mut s.unchanged) {
+            let body = messages::unchanged_comment(&s.round.replies, views::is_rehearsal(s, cx));
+            post_announcement(cx, "unchanged", &body).await?;
+        }
         s.after.findings = s.round.findings.clone();
         views::show_state(s, v, Shown::Done).await?;
     }
-    let spoken = cx.answer().is_some() || !insisted.is_empty() || !s.after.reviews.is_empty();
+    if declined(s) != before {
+        let key = format!("declined-{}", s.round.applied_remarks());
+        if !arrives {
+            views::show_state_as(s, v, &key, Shown::Done).await?;
+        }
+        views::update_open_points(s, v, &key).await?;
+    }
+    let reviewed = s.after.reviews.iter().any(|review| !review.kept);
+    let spoken = cx.answer().is_some() || !insisted.is_empty() || reviewed;
     s.after.insisted.extend(insisted);
     let wanted = spoken || !s.after.insisted.is_empty();
     if wanted && !has_push_obstacle(s, v, spoken).await? {
-        let words = take_requested_changes(s, v).await?;
-        s.after.reset_ci_attempts();
-        s.beside.retain(|known| known.kind != CI);
-        return send_back_for_fix(s, v, &words).await;
+        if let Some(words) = take_requested_changes(s, v).await? {
+            s.after.reset_ci_attempts();
+            s.beside.retain(|known| known.kind != CI);
+            return send_back_for_fix(s, v, &words).await;
+        }
+    } else {
+        // The authors of these reviews were told that nothing can be pushed. Findings that people insist on stay until
+        // it can be.
+        s.after.reviews.retain(|review| review.kept);
     }
-    // The authors of these reviews were told that nothing can be pushed. Findings that people insist on stay until it
-    // can be.
-    s.after.reviews.clear();
     if let Some(exit) = look_at_pull_request(s, v, require_state(&pull)?, wanted).await? {
         return Ok(exit);
     }
@@ -295,24 +334,14 @@ fn wait_for_merge_until(s: &StageState, cx: &StepContext, next: Timestamp) -> Re
     }))
 }
 
-/// Collects the text of all pending change requests and marks the requests as handled.
-async fn take_requested_changes(s: &mut StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
-    let mut words = Vec::new();
-    if let Some(answer) = v.cx.answer() {
-        words.push(answer.text.clone());
-        if let Some(review) = answer.review {
-            record_remarks(s, v, review, &answer.by.login).await?;
-        }
-    }
+/// Collects the text of all pending change requests and marks the requests as handled. Returns `None` if none of them can
+/// go to the drafter yet.
+async fn take_requested_changes(s: &mut StageState, v: &StepVisit<'_>) -> Result<Option<String>, StepError> {
+    let requested = change_requests::take_requests(s, v, v.cx.answer(), false).await?;
     let insisted = std::mem::take(&mut s.after.insisted);
-    if !insisted.is_empty() {
-        words.push(format!("{} must be fixed.", insisted.join(", ")));
-    }
-    for review in std::mem::take(&mut s.after.reviews) {
-        record_remarks(s, v, review.number, &review.by).await?;
-        words.push(load_text(v.cx, &review.text).await?);
-    }
-    Ok(words.join("\n\n"))
+    let insisted = (!insisted.is_empty()).then(|| format!("{} must be fixed.", insisted.join(", ")));
+    let words: Vec<String> = requested.into_iter().chain(insisted).collect();
+    Ok((!words.is_empty()).then(|| words.join("\n\n")))
 }
 
 /// Sends the change back to the drafter, and makes sure that the run does not return to an earlier version.
@@ -350,64 +379,32 @@ async fn has_push_obstacle(s: &StageState, v: &StepVisit<'_>, tell: bool) -> Res
     Ok(true)
 }
 
-/// Records the line remarks of a review as findings, so that the drafter replies to each remark and the reviewer judges
-/// the reply.
-pub(super) async fn record_remarks(
-    s: &mut StageState,
-    v: &StepVisit<'_>,
-    review: u64,
-    by: &str,
-) -> Result<(), StepError> {
-    // Before the first push there is no code that the review could be about.
-    let Some(proposal) = s.proposal.clone() else { return Ok(()) };
-    let repo = v.cx.tools().repository(v.cx).await?;
-    let comments: Hash =
-        v.cx.once(&format!("remarks-{review}"), |_| async {
-            let said =
-                none_if_refused(repo.review_comments(proposal.pull, review).await).map_err(github_error)?;
-            let mut said = said.unwrap_or_default();
-            said.truncate(rounds::MOST_REVIEW_REMARKS);
-            // Truncate to what the journal and the ledger can hold.
-            for comment in &mut said {
-                comment.body = comment.body.chars().take(REMARK_CHARS).collect();
-                comment.path = comment.path.chars().filter(|c| !c.is_control()).take(PLACE_CHARS).collect();
-            }
-            v.cx.put(&serde_json::to_vec(&said).map_err(anyhow::Error::new)?).await
-        })
-        .await?;
-    let comments: Vec<LineComment> =
-        serde_json::from_slice(&v.cx.get(&comments).await?).map_err(anyhow::Error::new)?;
-    for comment in comments {
-        let said = visible_text(&comment.body);
-        s.hidden = merge_hidden(s.hidden.iter().chain(&said.hidden));
-        let line = comment.line.map_or(String::new(), |line| format!(":{line}"));
-        let place = format!("{}{line}", comment.path);
-        let remarked = LineRemark { place, text: said.text, by: by.to_owned() };
-        let finding = s.round.findings.add_remark(remarked);
-        let commit = proposal.commit.clone();
-        s.after.threads.push(ReviewThread { comment: comment.thread, finding, commit });
-    }
-    rounds::record_findings(v.cx, &s.round).await
-}
-
-/// Replies to each review thread. Does not resolve the threads, because that is left to people.
+/// Replies to each review thread, and on the pull request to the body of each review. Does not resolve the threads,
+/// because that is left to people.
 async fn answer_threads(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let (cx, proposal) = (v.cx, require_state(&s.proposal)?.clone());
     let repo = cx.tools().repository(cx).await?;
     let rehearsal = views::is_rehearsal(s, cx);
     if let Some(finding) = s.after.finding.take() {
-        s.round.findings.close_by_reply(&finding);
+        s.round.findings.close_by_reply(&finding, true);
     }
     for thread in std::mem::take(&mut s.after.threads) {
-        let Some(finding) = s.round.findings.close_by_reply(&thread.finding) else { continue };
         let changed = (thread.commit != proposal.commit).then_some(&proposal.commit);
-        let body = messages::remark_reply(&RemarkOutcome { finding, changed, rehearsal });
-        let key = format!("thread-{}-{}", thread.comment, thread.finding);
+        let Some(finding) = s.round.findings.close_by_reply(&thread.finding, changed.is_some()) else {
+            continue;
+        };
+        let is_quoted = thread.comment.is_none();
+        let body = messages::remark_reply(&RemarkOutcome { finding, changed, is_quoted, rehearsal });
+        let key = format!("thread-{}-{}", thread.comment.unwrap_or_default(), thread.finding);
         let marker = format!("{key}-{}-{}", cx.run().id, cx.visit());
         let (repo, marker) = (&repo, &marker);
         cx.once(&key, |entry| async move {
-            let to = (proposal.pull, thread.comment);
-            let replied = repo.ensure_reply(to, marker, &body, entry.interrupted).await;
+            let replied = match thread.comment {
+                Some(comment) => {
+                    repo.ensure_reply((proposal.pull, comment), marker, &body, entry.interrupted).await
+                }
+                None => repo.ensure_comment(proposal.pull, marker, &body, entry.interrupted).await.map(drop),
+            };
             none_if_refused(replied).map(drop).map_err(github_error)
         })
         .await?;
@@ -508,7 +505,7 @@ async fn handle_ci_failure(
         post_announcement(
             cx,
             &format!("gave-up-{n}"),
-            &messages::ci_failure_comment(why, &ci.failing, &commit),
+            &messages::ci_failure_comment(why, &ci.failing, &commit, &s.round.replies),
         )
         .await?;
         return Ok(None);

@@ -7,6 +7,7 @@
 
 mod approvals;
 mod artifacts;
+mod change_requests;
 mod check_run;
 mod document;
 mod exceptions;
@@ -62,7 +63,7 @@ use crate::{
         github_error, load_text, post_announcement, require_state,
     },
     store::RunRow,
-    types::{Hash, IssueNo, Oid, Timestamp, Verdict, WorkerPool},
+    types::{Hash, IssueNo, Oid, Timestamp, WorkerPool},
 };
 
 /// State of a run that is saved between its steps.
@@ -145,6 +146,12 @@ pub struct StageState {
     /// State of the watch over the pushed change.
     #[serde(default)]
     after: MergeWatch,
+    /// Whether the newest draft left a version unchanged that the review had approved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unchanged: bool,
+    /// Person who asked for other tests than the locked ones, and the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wants_tests: Option<(String, Timestamp)>,
     /// The pending exception request. The field `leaves` lists the exceptions granted so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wished: Option<PendingException>,
@@ -242,6 +249,12 @@ impl StageState {
     pub fn replace_draft(&mut self, document: Hash) {
         self.round.replace_document(document);
         self.round.forget_best_version();
+        self.unchanged = false;
+    }
+
+    /// Returns who asked for other tests, and when, if the request that sent the change back did. Clears this.
+    pub fn take_test_request(&mut self) -> Option<(String, Timestamp)> {
+        self.wants_tests.take()
     }
 
     /// Adds a background text for the models. It replaces an earlier text of the same kind.
@@ -605,7 +618,7 @@ pub async fn write_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
         Err(why) => return waiting_steps::handle_no_answer(s, v, StageCall::Draft, before, why).await,
     };
     match drafted {
-        DraftOutcome::Document => Ok(merge_watch::settle_draft(s, v)),
+        DraftOutcome::Document => merge_watch::settle_draft(s, v, &before).await,
         DraftOutcome::Unusable(why) => match s.round.settle_unusable(&why) {
             RoundDecision::Pass | RoundDecision::Redraft | RoundDecision::ReviewAgain => {
                 Ok(StepResult::Redraft)
@@ -701,9 +714,8 @@ pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepR
         return Ok(exit);
     }
     let cx = v.cx;
-    let accepted = s.approval.as_ref().is_some_and(|row| s.round.document == Some(row.document));
-    if accepted && views::gate_verdict(s) == Verdict::Approved {
-        // The gate before the review already asked people about this approved document.
+    if s.round.is_approved() {
+        // The same bytes are never reviewed again.
         return Ok(StepResult::Pass);
     }
     let told = ReviewerContext::load(s, v).await?;
@@ -1008,6 +1020,7 @@ async fn settle_publication(
             views::update_pull(s, v, "retitle", audit).await?;
             artifacts::record_artifacts(s, v, require_state(&s.issue)?.number).await?;
             s.after.reset_after_push(s.approval.clone());
+            s.unchanged = false;
             let proposal = require_state(&s.proposal)?;
             let what = if s.publishes_files() { proposal.path.as_str() } else { "the change" };
             RunCompletion {

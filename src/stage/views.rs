@@ -243,6 +243,8 @@ fn status_notes(s: &StageState, issue_chars: usize, workers: PoolAssignment) -> 
     if not_shown > 0 {
         notes.push(StatusNote::FilesNotShown(not_shown));
     }
+    let declined: Vec<String> = s.round.findings.declined().map(|finding| finding.id.clone()).collect();
+    notes.extend((!declined.is_empty()).then(|| StatusNote::Sentence(messages::declined_note(&declined))));
     let looked = s.round.tool_calls();
     if looked.calls > 0 {
         notes.push(StatusNote::ToolCalls { calls: looked.calls, refused: looked.refused });
@@ -314,6 +316,7 @@ async fn gate_card(
         round: s.round.number,
         inconclusive: review.and_then(|r| r.why.clone()),
         rationale: review.map(|r| r.rationale.clone()).unwrap_or_default(),
+        unchanged: s.unchanged.then(|| s.round.replies.clone()),
         findings: s.round.findings.open().cloned().collect(),
         dismissed: s.round.findings.dismissed().cloned().collect(),
         requirements: v.doc.requirements(&design),
@@ -482,6 +485,18 @@ pub(super) async fn update_pull(
             .map_err(github_error)
     })
     .await
+}
+
+/// Updates the section about the pushed change in its pull request, because people's remarks were settled or stay open.
+pub(super) async fn update_open_points(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    key: &str,
+) -> Result<(), StepError> {
+    match s.check.audit().filter(|_| s.is_proposed()) {
+        Some(audit) => update_pull(s, v, &format!("{key}-pull"), audit).await,
+        None => Ok(()),
+    }
 }
 
 /// Builds the message of our commit on the issue's branch.

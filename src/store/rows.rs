@@ -173,7 +173,7 @@ pub struct GateAnswer {
     pub url: Option<String>,
     /// Commit that was reviewed, if the answer is a review of the pull request.
     pub commit: Option<Oid>,
-    /// ID of the review, if the answer is a review with line comments.
+    /// ID of the review, if the answer is a review that requests changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review: Option<u64>,
 }

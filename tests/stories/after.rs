@@ -627,6 +627,8 @@ async fn review_comments_on_lines_are_answered_in_their_threads() {
     w.hub.review_lines(w.repo, pull, sam, "COMMENTED", "", &at).unwrap();
     w.settle().await;
     w.tried().await;
+    let gate = w.gate();
+    assert!(gate.contains("- **F2** at `src/lib.rs:4`: Why `u8`?\n  The drafter: "), "{gate}");
     w.approve_fix().await;
     let comments = w.hub.line_comments(w.repo, pull);
     let answers: Vec<_> =
@@ -650,12 +652,24 @@ async fn review_comments_on_lines_are_answered_in_their_threads() {
     assert!(w.waits_for_merge().await);
     assert_eq!(w.commits(), commits);
     let comments = w.hub.line_comments(w.repo, pull);
-    assert!(
-        comments.last().unwrap().body.contains("Not changed.\n\nit is the name that the spec has"),
-        "{comments:#?}"
-    );
+    let answer = &comments.last().unwrap().body;
+    assert!(answer.contains("Not changed.\n\nit is the name that the spec has"), "{comments:#?}");
+    assert!(answer.contains("F3 stays open. `/must-fix F3`"), "{answer}");
     assert_eq!(comments.len(), 8);
-    w.pull();
+    // The point stays open in all views until a person accepts the answer.
+    let comment = w.last("### The pull request stays as it is").body;
+    assert!(comment.contains("- F3: it is the name that the spec has"), "{comment}");
+    let is_listed = |w: &World| {
+        [
+            w.status().body.contains("Nothing was changed for F3"),
+            w.pull().body.contains("- **F3** (not changed): And the name?"),
+        ]
+    };
+    assert_eq!(is_listed(&w), [true, true], "{}\n{}", w.status().body, w.pull().body);
+    w.comment("sam", "/dismiss F3 The name is fine.").await;
+    w.stands(RunViewStatus::Done).await;
+    assert_eq!(is_listed(&w), [false, false], "{}\n{}", w.status().body, w.pull().body);
+    w.checks();
 }
 
 #[tokio::test]

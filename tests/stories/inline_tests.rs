@@ -289,7 +289,13 @@ async fn revise_tests_command_replaces_the_locked_tests_but_not_the_code() {
     .await;
     w.implement().await;
     w.stands(RunViewStatus::Asking).await;
-    w.comment("sam", "/revise tests Use a larger sum.").await;
+    // An approval that comes before the run has read the request does not count.
+    let line = w.approve_line();
+    w.pass(60);
+    for (who, text) in [("sam", "/revise tests Use a larger sum."), ("max", &line)] {
+        w.hub.comment(w.repo, w.issue, w.user(who), text).unwrap();
+    }
+    w.settle().await;
     w.tried().await;
     w.stands(RunViewStatus::Asking).await;
     let roles: String = w.calls().await.iter().map(|call| &call.role[..1]).collect();

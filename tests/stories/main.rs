@@ -62,6 +62,7 @@ mod random;
 mod reckless;
 mod refusals;
 mod released;
+mod requests;
 mod resumed;
 mod reviewed_again;
 mod roles;

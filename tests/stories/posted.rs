@@ -44,6 +44,7 @@ fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
         status: FindingStatus::Open,
         why: line.into(),
         must_fix: false,
+        declined: false,
         reply: None,
         answer: None,
     };
@@ -71,6 +72,7 @@ fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
         inconclusive: None,
         reviewer_now: None,
         rationale,
+        unchanged: None,
         findings: vec![finding.clone()],
         dismissed: vec![finding],
         requirements: BTreeMap::from([(line.to_owned(), line.to_owned())]),

@@ -27,12 +27,8 @@ pub fn split_inline_tests(language: Language, text: &str, removed: &[&str]) -> O
     if tree.root_node().has_error() {
         return None;
     }
-    let (mut split, mut items) = (InlineTests::default(), Vec::new());
-    let mut bodies = vec![(tree.root_node(), String::new())];
-    while let Some((body, path)) = bodies.pop() {
-        collect_tests(body, &path, text, (&mut items, &mut split.redirected), &mut bodies);
-    }
-    items.sort_by_key(|item: &TestItem| item.range.start);
+    let mut split = InlineTests::default();
+    let mut items = find_tests(&tree, text, &mut split.redirected);
     let (mut nodes, mut at) = (vec![tree.root_node()], 0);
     let declared = |item: &TestItem| {
         let lines = text[item.range.clone()].lines().map(str::trim);
@@ -97,6 +93,24 @@ fn count_hidden_tests(code: &str) -> usize {
         _ => false,
     };
     (0..tokens.len()).filter(|at| is_hidden(&tokens[*at..])).count()
+}
+
+/// Whether this line of a Rust file, counted from 1, is part of a test item.
+pub fn is_inline_test_line(language: Language, text: &str, line: usize) -> bool {
+    let tree = (language == Language::Rust).then(|| parse_whole(language, text)).flatten();
+    let line_at = |at: usize| text[..at].matches('\n').count() + 1;
+    let items = tree.map(|tree| find_tests(&tree, text, &mut Vec::new())).unwrap_or_default();
+    items.iter().any(|item| (line_at(item.range.start)..=line_at(item.range.end)).contains(&line))
+}
+
+/// Returns the test items of a file in their order. Adds modules that `#[path]` points to another file.
+fn find_tests(tree: &Tree, text: &str, redirected: &mut Vec<String>) -> Vec<TestItem> {
+    let (mut items, mut bodies) = (Vec::new(), vec![(tree.root_node(), String::new())]);
+    while let Some((body, path)) = bodies.pop() {
+        collect_tests(body, &path, text, (&mut items, redirected), &mut bodies);
+    }
+    items.sort_by_key(|item: &TestItem| item.range.start);
+    items
 }
 
 fn parse_whole(language: Language, text: &str) -> Option<Tree> {
@@ -413,6 +427,14 @@ mod tests {
             assert_eq!(shadowed_assertion(language, text, "").as_deref(), found, "{text}");
             assert_eq!(shadowed_assertion(language, text, text), None);
         }
+    }
+
+    #[test]
+    fn only_lines_of_test_items_are_test_lines() {
+        let text = "fn a() {}\n\n// Helpers.\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nfn c() {}\n";
+        let lines = (1..=9).filter(|line| is_inline_test_line(Language::Rust, text, *line));
+        assert_eq!(lines.collect::<Vec<_>>(), [3, 4, 5, 6, 7]);
+        assert!(!is_inline_test_line(Language::Python, text, 5));
     }
 
     #[test]

@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use self::source::SourceText;
 pub use self::{
     comments::strip_comments,
-    inline_tests::{InlineTests, runner_hooks, shadowed_assertion, split_inline_tests},
+    inline_tests::{InlineTests, is_inline_test_line, runner_hooks, shadowed_assertion, split_inline_tests},
     rendering::Detail,
     vacuous_tests::{TestAudit, audit_tests},
 };

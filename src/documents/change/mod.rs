@@ -157,6 +157,14 @@ pub fn is_test(path: &str) -> bool {
         || NAMES.iter().any(|known| stem.ends_with(known))
 }
 
+/// Returns the first of these names and paths that a person's text contains as a word. A name that may be an ordinary
+/// word counts only in backticks.
+pub fn find_named<'n>(text: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let in_code = |name: &str| text.split('`').skip(1).step_by(2).any(|code| parse::has_word(code, name));
+    let is_plain = |name: &str| name.chars().all(char::is_lowercase);
+    names.into_iter().find(|name| if is_plain(name) { in_code(name) } else { parse::has_word(text, name) })
+}
+
 /// Returns the rules of the change's format, in words, for a prompt.
 pub fn format_rules(part: ChangeSection) -> String {
     let sections = match part {

@@ -51,6 +51,24 @@ fn allowed_scope(part: ChangeSection) -> ChangeScope {
 }
 
 #[test]
+fn name_of_a_test_is_found_as_a_word_and_a_plain_word_only_in_backticks() {
+    let names = ["adds", "adds_up", "TestSum", "sums two numbers", "tests/new.rs"];
+    for (text, name) in [
+        ("Drop `adds`.", Some("adds")),
+        ("Drop adds_up, please", Some("adds_up")),
+        ("and `TestSum()`", Some("TestSum")),
+        ("what sums two numbers checks", Some("sums two numbers")),
+        ("move tests/new.rs away", Some("tests/new.rs")),
+        ("It adds too much in the latest contest.", None),
+        ("adds_upper, test_adds_up, MyTestSum", None),
+        ("tests/new.rst", None),
+        ("The tests are fine.", None),
+    ] {
+        assert_eq!(find_named(text, names), name, "{text}");
+    }
+}
+
+#[test]
 fn test_files_and_test_runner_configs_belong_to_the_tests_section() {
     let of = |path: &str| {
         let files = format!(

@@ -769,6 +769,33 @@ impl StageDocument for ChangeDocument {
         let workflows = change.files.iter().filter(|file| change::is_workflow(&file.path));
         Some(change::unified_diff(workflows, &self.files)).filter(|patch| !patch.is_empty())
     }
+
+    fn named_test(&self, text: &str, request: &str) -> Option<String> {
+        let (locked, spec) = (change::parse(self.locked.as_deref()?), self.spec());
+        let proven = self.green.iter().flat_map(|green| &green.locked);
+        let names = spec.tests.iter().map(|row| &row.name).chain(proven);
+        let code: String =
+            change::parse(text).files_in(ChangeSection::Code).map(|file| file.new_text()).collect();
+        // A test and the code may have one name; then the request may mean the code.
+        let names = names.filter_map(|name| change::test_name_parts(name).last());
+        let names = names.filter(|name| change::find_named(&code, [*name]).is_none());
+        let files = locked.files_in(ChangeSection::Tests).map(|file| file.path.as_str());
+        let files = files.filter(|path| !change::can_hold_inline_tests(path));
+        change::find_named(request, names.chain(files)).map(str::to_owned)
+    }
+
+    fn is_test_line(&self, text: &str, path: &str, line: Option<u64>) -> bool {
+        let change = change::parse(text);
+        if self.locked.is_none() || !change::can_hold_inline_tests(path) {
+            return self.locked.is_some()
+                && change.files_in(ChangeSection::Tests).any(|file| file.path == path);
+        }
+        let made = change::apply(&change, &self.files).unwrap_or_default();
+        let made = made.into_iter().find(|(made, _)| made == path).and_then(|(_, text)| text);
+        made.zip(line).is_some_and(|(text, line)| {
+            codebase::is_inline_test_line(Language::from_path(path), &text, line as usize)
+        })
+    }
 }
 
 #[cfg(test)]

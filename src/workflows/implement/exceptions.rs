@@ -9,11 +9,11 @@ use super::{
 };
 use crate::{
     documents::{DocumentMistake, change},
-    engine::{GateAnswer, StepError},
+    engine::StepError,
     publication,
     rounds::{StepContext, load_text, require_state},
     stage::{self, Exception, ExceptionRequest, StageDocument as _, StepResult, StepVisit},
-    types::{Hash, Timestamp, Verb},
+    types::{Hash, Timestamp},
 };
 
 /// A pending replacement of the locked tests. Holds the version with the old locked tests, the code that needs the new
@@ -34,23 +34,17 @@ pub(super) struct ReopenedTests {
     at: Timestamp,
 }
 
-/// Whether this answer asks for other tests: `/revise tests TEXT`.
-fn asks_for_other_tests(answer: &GateAnswer) -> bool {
-    let first = answer.text.split_whitespace().next().unwrap_or_default();
-    answer.verb == Verb::Revise && answer.review.is_none() && ["tests", "tests:"].contains(&first)
-}
-
-/// Unlocks the tests if the answer that sent the change back asks for that. The tests are then drafted, seen to fail and
+/// Unlocks the tests if the request that sent the change back asks for that. The tests are then drafted, seen to fail and
 /// reviewed again.
 pub(super) async fn reopen_tests(
     s: &mut ImplementRunState,
     cx: &StepContext,
     text: &ChangeDocument,
 ) -> Result<(), StepError> {
-    let Some(answer) = cx.answer().filter(|answer| asks_for_other_tests(answer)) else { return Ok(()) };
+    let Some((by, at)) = s.stage.take_test_request() else { return Ok(()) };
     let Some(locked) = s.locked.take() else { return Ok(()) };
     let code = *require_state(&s.stage.document())?;
-    s.reopened = Some(ReopenedTests { locked, code, by: answer.by.login.clone(), at: answer.at });
+    s.reopened = Some(ReopenedTests { locked, code, by, at });
     (s.others, s.adversary, s.attacked, s.joined) = (None, None, None, None);
     (s.told, s.objections) = (0, 0);
     s.stage.remove_background(LOCKED_TESTS);
