@@ -20,7 +20,7 @@ pub struct Edit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindingReply {
-    /// Finding ID, such as `F3`.
+    /// Finding ID, such as `F3`, or the ID of a disputable mistake, such as `M1`.
     pub finding: String,
     pub disposition: FindingDisposition,
     /// Description of the fix, or the reason why the finding is not a defect or can wait.
@@ -33,6 +33,8 @@ pub enum FindingDisposition {
     Fixed,
     Rebutted,
     Deferred,
+    /// Only for a mistake that code found: the check is wrong here.
+    Disputed,
 }
 
 impl FindingDisposition {
@@ -41,6 +43,7 @@ impl FindingDisposition {
             Self::Fixed => "fixed",
             Self::Rebutted => "rebutted",
             Self::Deferred => "deferred",
+            Self::Disputed => "disputed",
         }
     }
 }
@@ -110,7 +113,7 @@ pub fn schema() -> Value {
                     "type": "object",
                     "properties": {
                         "finding": text,
-                        "disposition": { "type": "string", "enum": ["fixed", "rebutted", "deferred"] },
+                        "disposition": { "type": "string", "enum": ["fixed", "rebutted", "deferred", "disputed"] },
                         "why": text,
                     },
                     "required": ["finding", "disposition", "why"],
@@ -133,7 +136,8 @@ pub fn prompt_rules() -> String {
          empty `replace` deletes. At most {MOST_EDITS} edits; what no edit names stays as it is. \
          `replies` answers each open finding, and is empty where there is none. If you change nothing for what a maintainer asks, say why in a \
          reply whose `finding` is `request`. A reply is `fixed` and how, `rebutted` and why it is no fault of \
-         the document, or `deferred` and why it can wait. The reviewer judges each; `why` has at most {WHY_CHARS} characters.\n"
+         the document, or `deferred` and why it can wait. A mistake with an id, such as `M1`, may be wrong: if no change \
+         is right, answer it by `disputed` and why the check is wrong here. The reviewer judges each; `why` has at most {WHY_CHARS} characters.\n"
     )
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    DocumentMistake,
     edits::{FindingDisposition, FindingReply},
     verdict::{FindingSeverity, RawFinding, ReviewAnswer},
 };
@@ -24,6 +25,8 @@ pub enum FindingStatus {
     /// The author deferred the finding, and the reviewer agreed.
     Deferred,
     Dismissed,
+    /// Code found it, the author disputed it, and the reviewer agreed that the check is wrong here.
+    Withdrawn,
 }
 
 impl FindingStatus {
@@ -34,6 +37,7 @@ impl FindingStatus {
             Self::Rebutted => "rebutted",
             Self::Deferred => "deferred",
             Self::Dismissed => "dismissed",
+            Self::Withdrawn => "withdrawn",
         }
     }
 }
@@ -108,6 +112,9 @@ const CI: &str = "ci";
 /// Category of findings that record a person's comment on a line or the body of a review.
 const REMARK: &str = "remark";
 
+/// Category of findings about a mistake that a mechanical check found and the author disputed.
+const CHECK: &str = "found by code";
+
 /// Maximum number of characters of a remark's title. Also the maximum number of characters of its detail.
 const REMARK_CHARS: usize = 2_000;
 
@@ -145,8 +152,38 @@ impl FindingLedger {
         self.findings.iter().filter(|f| f.is_open())
     }
 
+    /// Returns the findings that people dismissed, and the mistakes of checks that the reviewer withdrew.
     pub fn dismissed(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|f| f.status == FindingStatus::Dismissed)
+        let is_dismissed =
+            |f: &&Finding| matches!(f.status, FindingStatus::Dismissed | FindingStatus::Withdrawn);
+        self.findings.iter().filter(is_dismissed)
+    }
+
+    /// Records that the author disputes a mistake that code found. The next review must decide, because an approval
+    /// that ignores a blocking finding is invalid. A dispute that the reviewer upheld is not opened again.
+    pub fn dispute(&mut self, mistake: &DocumentMistake, why: String) {
+        if self.dispute_of(mistake).is_some_and(|dispute| dispute.status != FindingStatus::Fixed) {
+            return;
+        }
+        let raw = RawFinding {
+            severity: FindingSeverity::Blocking,
+            category: CHECK.to_owned(),
+            place: mistake.place.clone(),
+            title: mistake.message.clone(),
+            detail: format!("A mechanical check ({}) says so; the author disputes it.", mistake.rule),
+            repeats: None,
+        };
+        let id = self.add_finding(self.last_round, &raw, "");
+        let finding = self.findings.last_mut().expect("the finding was just added");
+        let disposition = FindingDisposition::Disputed;
+        (finding.answer, finding.reply) =
+            (Some(why.clone()), Some(FindingReply { finding: id, disposition, why }));
+    }
+
+    /// Returns the newest dispute about this mistake.
+    pub fn dispute_of(&self, mistake: &DocumentMistake) -> Option<&Finding> {
+        let is_same = |f: &Finding| (&f.place, &f.title) == (&mistake.place, &mistake.message);
+        self.findings.iter().rfind(|f| f.category == CHECK && is_same(f))
     }
 
     pub fn get(&self, id: &str) -> Option<&Finding> {
@@ -226,8 +263,8 @@ impl FindingLedger {
         }
     }
 
-    /// Returns the IDs of open blocking findings that an approving review neither resolves nor repeats. If there are
-    /// any, the approval is invalid.
+    /// Returns the IDs of open blocking findings that an approving review neither resolves nor repeats, and of disputes
+    /// that it upholds. If there are any, the approval is invalid.
     pub fn unanswered_blocking(&self, review: &ReviewAnswer) -> Vec<String> {
         if review.verdict != Verdict::Approved {
             return Vec::new();
@@ -237,7 +274,9 @@ impl FindingLedger {
         let resolved = |id: &str| review.resolved.iter().any(|known| known.trim().eq_ignore_ascii_case(id));
         let silent = |(at, finding): &(usize, &Finding)| {
             let holds_up = finding.is_open() && finding.severity == FindingSeverity::Blocking;
-            holds_up && !repeated.contains(at) && !resolved(&finding.id)
+            // A dispute that the reviewer upholds does not go with an approval.
+            let is_repeated = repeated.contains(at) && finding.category != CHECK;
+            holds_up && !is_repeated && !resolved(&finding.id)
         };
         self.findings.iter().enumerate().filter(silent).map(|(_, finding)| finding.id.clone()).collect()
     }
@@ -262,8 +301,17 @@ impl FindingLedger {
         match finding.status {
             // A person settled it; a model cannot reopen it.
             FindingStatus::Dismissed => return,
-            FindingStatus::Fixed | FindingStatus::Rebutted | FindingStatus::Deferred => {
+            FindingStatus::Fixed
+            | FindingStatus::Withdrawn
+            | FindingStatus::Rebutted
+            | FindingStatus::Deferred => {
                 finding.why = format!("came back in round {round}");
+            }
+            FindingStatus::Open if finding.category == CHECK => {
+                // People see at the gate what the check says and what the author says.
+                if let Some(reply) = &finding.reply {
+                    finding.why = format!("upheld in round {round}, although the author says: {}", reply.why);
+                }
             }
             FindingStatus::Open if finding.reply.is_some() => {
                 finding.why = format!("the author's answer was not accepted in round {round}");
@@ -271,8 +319,10 @@ impl FindingLedger {
             FindingStatus::Open => {}
         }
         (finding.status, finding.reply, finding.declined) = (FindingStatus::Open, None, false);
-        finding.severity = raw.severity;
-        finding.detail.clone_from(&raw.detail);
+        if finding.category != CHECK {
+            finding.severity = raw.severity;
+            finding.detail.clone_from(&raw.detail);
+        }
         if !update.repeated.contains(&finding.id) && !update.opened.contains(&finding.id) {
             update.repeated.push(finding.id.clone());
         }
@@ -301,7 +351,11 @@ impl FindingLedger {
 
     /// Records a draft's replies to findings. A review decides later whether to accept them.
     pub fn record_replies(&mut self, replies: Vec<FindingReply>) {
-        for reply in replies {
+        for mut reply in replies {
+            // Only mistakes that code found can be disputed.
+            if reply.disposition == FindingDisposition::Disputed {
+                reply.disposition = FindingDisposition::Rebutted;
+            }
             let open = self
                 .findings
                 .iter_mut()
@@ -357,9 +411,10 @@ impl FindingLedger {
                 Some(FindingReply { disposition: FindingDisposition::Fixed, .. }) => {
                     (FindingStatus::Deferred, "done without a change")
                 }
-                Some(FindingReply { disposition: FindingDisposition::Rebutted, .. }) => {
-                    (FindingStatus::Rebutted, "not a defect")
-                }
+                Some(FindingReply {
+                    disposition: FindingDisposition::Rebutted | FindingDisposition::Disputed,
+                    ..
+                }) => (FindingStatus::Rebutted, "not a defect"),
                 Some(FindingReply { disposition: FindingDisposition::Deferred, .. }) | None => {
                     (FindingStatus::Deferred, "for later")
                 }
@@ -398,6 +453,10 @@ impl FindingLedger {
                     FindingStatus::Rebutted,
                     format!("the reviewer agreed in round {round} that it is not a defect: {why}"),
                 ),
+                Some(FindingReply { disposition: FindingDisposition::Disputed, why, .. }) => (
+                    FindingStatus::Withdrawn,
+                    format!("the reviewer agreed in round {round} that the check is wrong here: {why}"),
+                ),
                 Some(FindingReply { disposition: FindingDisposition::Deferred, why, .. }) => (
                     FindingStatus::Deferred,
                     format!("the reviewer agreed in round {round} to leave it for later: {why}"),
@@ -421,6 +480,7 @@ impl FindingLedger {
                 Some(FindingDisposition::Deferred) => FindingStatus::Deferred,
                 // A person raised it, and nobody has reported a fix.
                 None if finding.category == REMARK => FindingStatus::Deferred,
+                Some(FindingDisposition::Disputed) => FindingStatus::Withdrawn,
                 Some(FindingDisposition::Fixed) | None => FindingStatus::Fixed,
             };
             finding.settle_unless_declined(status, format!("not repeated when round {round} approved"));

@@ -163,6 +163,15 @@ impl DocumentMistake {
     pub fn is_error(&self) -> bool {
         self.severity == MistakeSeverity::Error
     }
+
+    /// Returns whether the author may dispute the mistake, because its check judges words and can be wrong. Without
+    /// the other rules, a text could not be used: its form, paths, scope, secrets and test runs.
+    pub fn is_disputable(&self) -> bool {
+        const RULES: &str = "coverage.vague coverage.human done.path names.path names.import names.word types.sample \
+            functions.values functions.design changes.vague tests.expected tests.baseline tests.error tests.platform \
+            tests.hollow";
+        RULES.split(' ').any(|rule| rule == self.rule)
+    }
 }
 
 impl fmt::Display for DocumentMistake {

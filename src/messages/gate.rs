@@ -488,7 +488,8 @@ fn dismissed_rows(card: &GateCard) -> String {
     let row = |finding: &Finding| {
         let place = place(finding, &card.requirements);
         let (title, why) = (inline_text(&finding.title, 200), inline_text(&finding.why, 300));
-        format!("\n| ~~{}~~ | dismissed | {place} | ~~{title}~~ ({why}) |", finding.id)
+        let status = finding.status.as_str();
+        format!("\n| ~~{}~~ | {status} | {place} | ~~{title}~~ ({why}) |", finding.id)
     };
     card.dismissed.iter().map(row).collect()
 }

@@ -347,6 +347,10 @@ pub fn remark_reply(card: &RemarkOutcome<'_>) -> OutboundBody {
         Some(commit) if *status == FindingStatus::Fixed => {
             format!("Changed in `{}`.", commit.short())
         }
+        Some(commit) if answer.is_none() => {
+            let commit = commit.short();
+            format!("The author gave no answer to this point. The newest version is in `{commit}`.")
+        }
         _ => "Not changed.".to_owned(),
     };
     let open = match status {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     codebase::{ContextSections, History},
     config::BudgetSettings,
-    documents::{self, change::Workspace, edits, shorten},
+    documents::{self, DocumentMistake, change::Workspace, edits, shorten},
     engine::{LedgerRecord, OmittedSegment, StepError, TextKind, TextRow},
     limits,
     providers::CallRole,
@@ -193,6 +193,7 @@ async fn revise_document(
     };
     // The edits did not apply: ask for the whole document, with the errors in the prompt.
     let again = prompt
+        .without_section(HOW_TO_ANSWER)
         .with_material(
             "Your edits could not be applied",
             PromptMaterial::text("errors", MaterialWeight::Facts, &failed),
@@ -364,6 +365,9 @@ pub(super) fn count_unshown_files(cut: &[OmittedSegment]) -> usize {
 /// Name of the prompt segment that contains the repository's files.
 const FILES: &str = "files";
 
+/// Heading of the rules for a revision by edits.
+const HOW_TO_ANSWER: &str = "How to answer";
+
 /// Adds the repository to the prompt as two segments: paths with the weight of facts, and file contents with the weight
 /// of background. The interfaces of files to change are cut as late as facts.
 pub(super) fn with_repository(prompt: Prompt, shown: &ContextSections) -> Prompt {
@@ -449,17 +453,23 @@ pub(super) fn maintainer_material(round: &Round) -> PromptMaterial {
 /// feedback, and the sources.
 fn revise_prompt(round: &Round, brief: &DraftBrief<'_>, mark: &str, before: &str) -> Prompt {
     // Mistakes quote the document, which may quote anybody.
-    let mistakes: String = round
-        .mistakes
-        .iter()
-        .filter(|m| m.is_error())
-        .map(|m| format!("- {} ({}): {}\n", m.place, m.rule, m.message))
-        .collect();
+    let found = |errors: bool| -> String {
+        let found = round.mistakes.iter().zip(1..).filter(|(m, _)| m.is_error() == errors);
+        let line = |(m, id): (&DocumentMistake, usize)| {
+            let id = if errors && m.is_disputable() { format!("M{id}: ") } else { String::new() };
+            format!("- {id}{} ({}): {}\n", m.place, m.rule, m.message)
+        };
+        found.map(line).collect()
+    };
     let findings: String = round
         .findings
         .open()
         .map(|f| {
-            let why = if f.why.is_empty() { String::new() } else { format!(" ({})", f.why) };
+            let why = match &f.reply {
+                Some(reply) => format!(" (your answer, not judged yet: {})", reply.disposition.as_str()),
+                None if f.why.is_empty() => String::new(),
+                None => format!(" ({})", f.why),
+            };
             format!("- {} [{}] at {}: {}. {}{why}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail)
         })
         .collect();
@@ -468,20 +478,24 @@ fn revise_prompt(round: &Round, brief: &DraftBrief<'_>, mark: &str, before: &str
         .dismissed()
         .map(|f| format!("- {} at {}: {} ({})\n", f.id, f.place, f.title, f.why))
         .collect();
-    let mistakes = PromptMaterial::text("mistakes", MaterialWeight::Facts, &mistakes);
+    let facts = |name, text: &str| PromptMaterial::text(name, MaterialWeight::Facts, text);
     let prompt = Prompt::new(mark)
         .with_instructions(format!("Revise the {} below.", brief.what))
-        .with_material("Mistakes found mechanically; all of them must go", mistakes)
         .with_material(
-            "The reviewer's open findings",
-            PromptMaterial::text("findings", MaterialWeight::Comments, &findings),
+            "Mistakes found mechanically; each must go, or be disputed if it has an id",
+            facts("mistakes", &found(true)),
         )
         .with_material(
-            "What maintainers dismissed; nothing is to change for it",
+            "Warnings found mechanically; change what is wrong and leave what is right",
+            facts("warnings", &found(false)),
+        )
+        .with_material("Open findings", PromptMaterial::text("findings", MaterialWeight::Comments, &findings))
+        .with_material(
+            "What maintainers dismissed or the reviewer withdrew; nothing is to change for it",
             PromptMaterial::text("settled", MaterialWeight::Comments, &settled),
         )
         .with_material("What a maintainer asks for", maintainer_material(round))
-        .with_section("How to answer", &edits::prompt_rules())
+        .with_section(HOW_TO_ANSWER, &edits::prompt_rules())
         .with_section("The form the document must keep", brief.rules)
         .with_material("The document", PromptMaterial::text("document", MaterialWeight::Uncut, before));
     let prompt = with_history(with_repository(prompt, brief.shown), brief.history);

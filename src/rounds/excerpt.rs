@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{BaseCommit, StepContext, step_services::git_error};
 use crate::{
     codebase::{self, CodebaseContext, ContextReport, ContextRequest, ContextSections, Index},
+    documents::change,
     engine::StepError,
     git::{CommitEntry, Snapshot},
     limits,
@@ -63,8 +64,11 @@ async fn first_nonblank_line(snapshot: &Snapshot, path: &str) -> Result<String, 
     Ok(lines.find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned())
 }
 
-/// Returns the path of a code file, used as a placeholder value in scripted responses.
+/// Returns the path of a code file, used as a placeholder value in scripted responses. Prefers a file that may hold
+/// tests, because a scripted spec names no other file.
 fn sample_path(index: &Index) -> Option<String> {
-    let code = index.files().iter().find(|file| file.language.is_code());
-    code.or(index.files().first()).map(|file| file.path.clone())
+    let code = || index.files().iter().filter(|file| file.language.is_code());
+    let may_hold_tests = |path: &str| change::is_test(path) || change::can_hold_inline_tests(path);
+    let best = code().find(|file| may_hold_tests(&file.path)).or_else(|| code().next());
+    best.or(index.files().first()).map(|file| file.path.clone())
 }

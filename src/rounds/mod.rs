@@ -44,7 +44,7 @@ pub use draft::{DraftBrief, DraftOutcome, PromptExtra, load_text, write_draft};
 pub use excerpt::{CodeExcerpt, choose_code_excerpt, load_code_excerpt};
 pub use history::{load_history, store_history};
 pub use model_calls::ServedModel;
-pub use name_checks::{check_code_names, read_raw_files, read_shown_files};
+pub use name_checks::{check_code_names, find_test_placement, read_raw_files, read_shown_files};
 pub use open_questions::find_open_questions;
 pub use review::{ReviewBrief, record_findings, review_document};
 pub use routing::{RoutingRequest, RoutingResult, route_request};
@@ -65,8 +65,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     documents::{
         DocumentMistake, MistakeSeverity,
-        edits::FindingReply,
-        findings::{Finding, FindingLedger},
+        edits::{FindingDisposition, FindingReply},
+        findings::{Finding, FindingLedger, FindingStatus},
         hidden_text::{self, HiddenText},
         verdict,
     },
@@ -183,6 +183,9 @@ pub struct Round {
     looked: ToolCallCounts,
     /// Number of consecutive drafts that repeated the same mistakes.
     strikes: u32,
+    /// Whether checks refused a draft since the last review.
+    #[serde(default, skip_serializing_if = "is_default")]
+    is_refused: bool,
 }
 
 /// Record of one round.
@@ -212,6 +215,9 @@ struct BestVersion {
     unattested: bool,
     /// Findings as they were when the version was reviewed.
     findings: FindingLedger,
+    /// Warnings about the version.
+    #[serde(default, skip_serializing_if = "is_default")]
+    mistakes: Vec<DocumentMistake>,
     open: usize,
 }
 
@@ -269,11 +275,6 @@ impl Round {
     /// Whether the current version has an APPROVED review.
     pub fn is_approved(&self) -> bool {
         self.review.as_ref().is_some_and(|review| review.verdict == Verdict::Approved)
-    }
-
-    fn record_replies(&mut self, replies: Vec<FindingReply>) {
-        self.replies.clone_from(&replies);
-        self.findings.record_replies(replies);
     }
 
     /// Records the author of the current version. Earlier authors remain recorded, because their text is still in the
@@ -413,6 +414,7 @@ impl Round {
     /// mistakes are sent to the drafter at once, or the loop stops.
     pub fn settle_checks(&mut self, mut mistakes: Vec<DocumentMistake>) -> RoundDecision {
         self.downgrade_name_mistakes(&mut mistakes);
+        self.downgrade_disputed_mistakes(&mut mistakes);
         let open = mistakes.iter().filter(|m| m.is_error()).count();
         let told = |m: &DocumentMistake| format!("{} {} {}", m.rule, m.place, m.message);
         // A name is reported only once, so it never counts as the same mistake.
@@ -427,7 +429,42 @@ impl Round {
         self.strikes = if same { self.strikes + 1 } else { 0 };
         self.history.push(self.round_record(None, format!("{open} found by code"), open));
         self.mistakes_before = errors;
+        self.is_refused = true;
         self.redraft_or_stop()
+    }
+
+    /// Records a draft's replies. The reviewer judges the mistakes that the author disputes.
+    fn record_replies(&mut self, replies: Vec<FindingReply>) {
+        let of_check = |reply: &FindingReply| {
+            let id = reply.finding.trim().strip_prefix(['M', 'm'])?.parse::<usize>().ok()?;
+            let mistake = self.mistakes.get(id.checked_sub(1)?)?;
+            (reply.disposition == FindingDisposition::Disputed
+                && mistake.is_error()
+                && mistake.is_disputable())
+            .then(|| mistake.clone())
+        };
+        for (mistake, why) in
+            replies.iter().filter_map(|reply| Some((of_check(reply)?, reply.why.clone()))).collect::<Vec<_>>()
+        {
+            self.findings.dispute(&mistake, why);
+        }
+        self.replies.clone_from(&replies);
+        self.findings.record_replies(replies);
+    }
+
+    /// Downgrades disputed mistakes to warnings, until the reviewer upholds them and after the reviewer or a person set
+    /// them aside. In the last allowed draft, people decide at the gate about those that the reviewer upheld.
+    fn downgrade_disputed_mistakes(&self, mistakes: &mut [DocumentMistake]) {
+        let last = self.number >= self.cap;
+        let is_allowed = |dispute: &Finding| match dispute.is_open() {
+            true => dispute.reply.is_some() || last,
+            false => dispute.status != FindingStatus::Fixed,
+        };
+        for mistake in
+            mistakes.iter_mut().filter(|mistake| self.findings.dispute_of(mistake).is_some_and(is_allowed))
+        {
+            mistake.severity = MistakeSeverity::Warning;
+        }
     }
 
     /// Downgrades mistakes about names to warnings. A missing name may be a false positive that no draft can fix, so
@@ -471,7 +508,7 @@ impl Round {
         self.strikes = 0;
         self.feedback = None;
         // Drafts that never reached the reviewer must not use up the draft that fixes its findings.
-        if self.history.last().is_some_and(|record| record.verdict.is_none()) {
+        if std::mem::take(&mut self.is_refused) {
             self.allow_another_draft();
         }
         let document = self.document.expect("there is a document to review");
@@ -483,8 +520,8 @@ impl Round {
         self.history.push(RoundRecord { reviewer: reviewed.reviewer.clone(), ..line });
         if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {
             let (review, drafter, findings) = (reviewed.clone(), self.drafter.clone(), self.findings.clone());
-            self.best =
-                Some(BestVersion { document, review, drafter, unattested: self.unattested, findings, open });
+            let (unattested, mistakes) = (self.unattested, self.mistakes.clone());
+            self.best = Some(BestVersion { document, review, drafter, unattested, findings, mistakes, open });
         }
         self.review = Some(reviewed);
         if verdict != Verdict::Inconclusive {
@@ -528,6 +565,7 @@ impl Round {
             self.review = Some(best.review);
             (self.drafter, self.unattested) = (best.drafter, best.unattested);
             self.findings.restore(&best.findings);
+            self.mistakes = best.mistakes;
         }
     }
 
@@ -572,7 +610,15 @@ mod tests {
             (round.author_families(), round.drafter.clone(), round.is_unattested()),
             (vec![claude.clone(), gemini.clone(), gemini.clone()], Some(by(&gemini)), false)
         );
+        let warning = |place: &str| DocumentMistake {
+            rule: "x".into(),
+            severity: MistakeSeverity::Warning,
+            place: place.to_owned(),
+            message: String::new(),
+            about: None,
+        };
         round.replace_document(Hash::digest(b"ours"));
+        round.settle_checks(vec![warning("of this draft")]);
         round.settle_review(ReviewOutcome {
             verdict: Verdict::Revise,
             reviewer: None,
@@ -584,7 +630,9 @@ mod tests {
         assert_eq!(round.drafter, Some(by(&claude)), "it wrote this version");
         assert!(round.is_unattested(), "the unattested part is still in it");
         let mut before = round.clone();
+        before.settle_checks(vec![warning("of a later draft")]);
         before.restore_best_version();
+        assert_eq!(before.mistakes, [warning("of this draft")]);
         assert!(!before.is_unattested(), "the earlier version had no unattested part");
         round.start_next_document(1);
         assert!(round.is_unattested());

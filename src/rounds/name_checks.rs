@@ -8,19 +8,40 @@ use super::{
 };
 use crate::{
     codebase::{self, CodebaseNames, TreeIndex},
+    config::{REPOSITORY_FILE, TestSettings},
     documents::{CodebaseLookup, DocumentMistake},
     engine::StepError,
     git::{CommitEntry, Snapshot},
     limits,
+    runners::TestPlacement,
 };
 
-/// Maximum number of `go.mod` files read.
+/// Maximum number of `go.mod` files read. It is also the maximum number of Python's settings files.
 const MODULE_FILES: usize = 60;
 
 /// Maximum number of files that are read for their names although they are not in the index, such as generated code and
 /// vendored libraries.
 const UNREAD_FILES: usize = 2_000;
 const UNREAD_BYTES: u64 = 16_777_216;
+
+/// Finds where the tests of a change to the files `at_hand` may stand.
+pub async fn find_test_placement(
+    cx: &StepContext,
+    base: &BaseCommit,
+    at_hand: &[String],
+) -> Result<TestPlacement, StepError> {
+    const PYTHON_SETTINGS: [&str; 4] = ["pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini"];
+    let snapshot = cx.tools().snapshot(cx, base).await?;
+    let own = snapshot.read_path(REPOSITORY_FILE).await.map_err(git_error)?;
+    // The code run reports settings that cannot be read.
+    let own = own.and_then(|text| TestSettings::parse(&String::from_utf8_lossy(&text)).ok());
+    let paths: Vec<String> = snapshot.entries().iter().map(|entry| entry.path.clone()).collect();
+    let is_setting = |path: &str| PYTHON_SETTINGS.contains(&path.rsplit('/').next().unwrap_or(path));
+    let python = snapshot.entries().iter().filter(|entry| entry.mode.is_file() && is_setting(&entry.path));
+    let python = python.filter(|entry| entry.size <= limits::BLOB_BYTES);
+    let texts = read_texts(&snapshot, python.take(MODULE_FILES).collect()).await?;
+    Ok(TestPlacement::find(&paths, at_hand, &own.unwrap_or_default(), &texts))
+}
 
 /// Runs `judge` on the names in the code. This takes about a second on a large repository, so `judge` runs on a
 /// blocking thread. A cancelled run does not wait for it.

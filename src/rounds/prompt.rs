@@ -260,6 +260,13 @@ impl Prompt {
         self.with_instructions(format!("## {heading}\n\n{}", text.trim_end()))
     }
 
+    /// Removes a section, for a prompt that asks for another answer.
+    pub(super) fn without_section(mut self, heading: &str) -> Self {
+        let is_section = |part: &PromptPart| matches!(part, PromptPart::Instructions(text) if text.starts_with(&format!("## {heading}\n")));
+        self.parts.retain(|part| !is_section(part));
+        self
+    }
+
     /// Adds material with a heading. Blank material is not added.
     pub(super) fn with_material(
         mut self,

@@ -338,7 +338,8 @@ fn review_prompt(
     if !known.is_empty() {
         let rules = "Say in `resolved` which of these the document now answers, and which the author's words answer. Where \
                      one still stands, repeat it with its id in `repeats`. What is dismissed a maintainer settled: do not \
-                     repeat it.";
+                     repeat it. What the author answers by disputed was found by code, not by a reviewer: put it into \
+                     `resolved` if the check is wrong here, or repeat it, blocking, if the text must change.";
         prompt = prompt
             .with_section("Findings of earlier rounds", rules)
             .with_material("", PromptMaterial::text("findings", MaterialWeight::Comments, &known));

@@ -26,6 +26,15 @@ pub fn can_measure(runner: &str) -> bool {
     MEASURED.contains(&runner)
 }
 
+/// Returns the likely reason why no coverage was measured, phrased as the end of a sentence.
+pub fn unmeasured_reason(runner: &str) -> &'static str {
+    match runner {
+        _ if !can_measure(runner) => "this repository's test runner has no coverage that we can read",
+        "pytest" => "coverage.py is not installed, or it knows no changed line of code",
+        _ => "the runner's coverage knows no changed line of code",
+    }
+}
+
 /// Parses the LCOV reports of Node and coverage.py. An `SF:` record names a file, and a `DA:` record holds a line and
 /// the number of times it was executed.
 pub(super) fn parse_lcov(report: &str, root: &Path) -> LineCoverage {

@@ -20,6 +20,7 @@ mod pytest;
 pub mod red_green;
 mod run;
 mod tap;
+mod test_placement;
 mod test_report;
 #[cfg(test)]
 mod tests;
@@ -30,9 +31,10 @@ use std::{path::PathBuf, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    coverage::{ChangeCoverage, LineCoverage, can_measure},
+    coverage::{ChangeCoverage, LineCoverage, can_measure, unmeasured_reason},
     dependencies::DependencyFetcher,
     run::{TestError, TestRequest, TestRun, TestWorkspace, run_tests, unfetched_note},
+    test_placement::TestPlacement,
     test_report::{CompilerError, TestFailure, TestOutcome, TestReport, TestResult, sanitize_line},
 };
 use self::{

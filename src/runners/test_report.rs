@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::LineCoverage;
-use crate::documents::is_invisible;
+use crate::{documents::is_invisible, sandbox::strip_terminal_codes};
 
 /// Maximum number of tests kept in a report. Further tests are only counted. No suite whose results people read is
 /// larger.
@@ -255,7 +255,7 @@ pub fn sanitize_line(text: &str) -> String {
 
 fn sanitize_line_to(text: &str, most: usize) -> String {
     let mut line = String::new();
-    for c in text.trim().chars() {
+    for c in strip_terminal_codes(text.trim()).chars() {
         match c {
             c if c.is_control() || is_invisible(c) => line.extend(c.escape_default()),
             c => line.push(c),
@@ -269,7 +269,7 @@ fn sanitize_line_to(text: &str, most: usize) -> String {
 }
 
 pub(super) fn sanitize_message(message: &str) -> String {
-    let message = strip_colours(message);
+    let message = strip_terminal_codes(message);
     let visible = |c: &char| matches!(c, '\n' | '\t') || !(c.is_control() || is_invisible(*c));
     let mut kept = String::new();
     for c in message.trim().chars().filter(visible) {
@@ -280,13 +280,4 @@ pub(super) fn sanitize_message(message: &str) -> String {
         kept.push(c);
     }
     kept
-}
-
-/// Removes terminal color codes: `ESC [ … m`.
-fn strip_colours(text: &str) -> String {
-    let mut parts = text.split("\u{1b}[");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |plain, part| {
-        plain + part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').trim_start_matches('m')
-    })
 }

@@ -330,7 +330,7 @@ fn malformed_or_oversized_test_report_produces_one_error_line() {
         "<testsuite><testcase name='a&#10;b&#27;[31m'><failure>&#27;[31mred&#27;[0m {long}</failure></testcase>\
          <testcase name='{long}'/><testcase name='{long}'/></testsuite>"
     ));
-    assert_eq!(found.tests[0].id, "a\\nb\\u{1b}[31m");
+    assert_eq!(found.tests[0].id, "a\\nb");
     assert!(found.tests[0].message.starts_with("red xxx") && found.tests[0].message.len() < 5_000);
     assert!(found.tests[1].id.len() < 500 && found.tests[2].id.ends_with("… (2)"));
 }

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     inner_stage::{INNER_STAGE_COMMAND, run_inner_stage},
-    output::TruncatedOutput,
+    output::{TruncatedOutput, strip_terminal_codes},
     proxy::{FETCHED_BYTES, SandboxProxy},
     run_user::ScratchDirectory,
 };

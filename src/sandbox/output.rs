@@ -1,5 +1,9 @@
 //! Captures the beginning and the end of a run's stdout and stderr.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
+
 use crate::proc::OutputStream;
 
 /// The beginning and the end of an output.
@@ -28,14 +32,23 @@ impl TruncatedOutput {
         self.left_out += extra as u64;
     }
 
-    /// Joins head and tail. If bytes were dropped, a line in between states their number.
+    /// Joins head and tail, without terminal codes. If bytes were dropped, a line in between states their number.
     pub fn text(&self) -> String {
         let [head, tail] = [&self.head, &self.tail].map(|bytes| String::from_utf8_lossy(bytes));
-        match self.left_out {
+        strip_terminal_codes(&match self.left_out {
             0 => String::from_utf8_lossy(&[self.head.as_slice(), &self.tail].concat()).into_owned(),
             bytes => format!("{head}\n… {bytes} bytes left out …\n{tail}"),
-        }
+        })
     }
+}
+
+/// Removes colours, cursor movements and links from a program's output.
+pub fn strip_terminal_codes(text: &str) -> String {
+    static CODE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new("\u{1b}(\\[[0-?]*[ -/]*[@-~]|\\][^\u{7}\u{1b}]*(\u{7}|\u{1b}\\\\)?)")
+            .expect("the pattern is valid")
+    });
+    CODE.replace_all(text, "").into_owned()
 }
 
 pub(super) struct CapturedOutputs {

@@ -11,7 +11,7 @@ use crate::{
     },
     publication,
     rounds::{PromptExtra, StepContext, load_text, require_state},
-    store::RunRow,
+    store::{RunRow, RunStatus},
     types::{Cause, Hash, IssueNo, Role, RunId},
 };
 
@@ -92,6 +92,32 @@ pub(super) fn load_inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec
         known.push(BackgroundText { kind, heading, text: row.hash, left: false });
     }
     Ok(known)
+}
+
+/// Returns why the newest failed run on this issue halted, unless a later run of its workflow succeeded. The next
+/// drafter should not lead into the same halt again.
+pub(super) async fn load_last_halt(v: &StepVisit<'_>) -> Result<Option<BackgroundText>, StepError> {
+    let cx = v.cx;
+    let why: Option<String> = cx
+        .once("last-halt", |_| async {
+            let own = cx.run();
+            let db = cx.tools().store.repository_database(own.id.repo).await.map_err(anyhow::Error::new)?;
+            let issue = Some(own.trigger.issue);
+            let runs = db.runs(RunFilter { repo: Some(own.id.repo), issue, live_only: false }).await;
+            let mut runs = runs.map_err(anyhow::Error::new)?;
+            runs.retain(|run| run.id.seq < own.id.seq);
+            let is_done_later = |failed: &RunRow| {
+                let later = runs.iter().filter(|run| run.id.seq > failed.id.seq);
+                later.filter(|run| run.status == RunStatus::Done).any(|run| run.workflow == failed.workflow)
+            };
+            let failed = runs.iter().filter(|run| run.status == RunStatus::Failed);
+            let newest = failed.max_by_key(|run| run.id.seq).filter(|failed| !is_done_later(failed));
+            Ok(newest.and_then(|run| Some(format!("{}: {}", run.workflow, run.why.as_ref()?))))
+        })
+        .await?;
+    let Some(why) = why else { return Ok(None) };
+    let (kind, heading) = ("last-halt".to_owned(), "Why the last run on this issue halted".to_owned());
+    Ok(Some(BackgroundText { kind, heading, text: cx.put(why.as_bytes()).await?, left: false }))
 }
 
 /// Returns the artifact. If it is missing, returns a user error that names the command to produce it.

@@ -61,8 +61,8 @@ impl ChangeRequest {
 }
 
 /// Returns the text for the drafter of these requests: the command or review `answer`, and the reviews in the state. A
-/// request that only may mean a locked test gets a reply with the command to type. Such a review is kept, and goes to the
-/// drafter with that command. Returns `None` if no request is left.
+/// request that may mean a locked test gets a reply with the command to type. Such a review is kept, and goes to the drafter
+/// with that command. Returns `None` if no request is left.
 ///
 /// At a gate, only kept reviews are handled. The other reviews are about the pushed change, and wait until the run
 /// watches it again.
@@ -132,8 +132,7 @@ async fn is_about_tests(
     Ok(comments.iter().any(|comment| v.doc.is_test_line(&text, &comment.path, comment.line)))
 }
 
-/// Reads the line comments of a review of the pushed change. Before the first push, there is no code that a review could
-/// be about.
+/// Reads the line comments of a review of the pushed change. Returns an empty list before the first push.
 async fn load_line_comments(
     s: &StageState,
     v: &StepVisit<'_>,

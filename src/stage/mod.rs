@@ -465,6 +465,9 @@ pub async fn load_issue(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRes
         return Ok(StepResult::Done(outcome));
     }
     s.beside = artifacts::load_inputs(v, &rows)?;
+    if v.doc.info().target == PublicationTarget::Branch {
+        s.beside.extend(artifacts::load_last_halt(v).await?);
+    }
     if let Some(request) = &cx.run().trigger.request {
         let (kind, heading) =
             ("request".to_owned(), "What was asked for, in a comment on the issue".to_owned());
@@ -655,6 +658,7 @@ pub async fn check_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
     let (base, text) = (require_state(&s.base)?, load_document(s, cx).await?);
     let tree = cx.tools().file_tree(cx, base).await?;
     let mut mistakes = v.doc.check(&text, require_state(&s.issue)?.number, &tree);
+    let uncovered = v.doc.coverage(&text);
     if let Some(judge) = v.doc.names_check() {
         // The names check depends on this version and machine, so its result is journalled. The form check does not.
         let names: Hash = cx
@@ -668,7 +672,12 @@ pub async fn check_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepRe
         let names = cx.get(&names).await?;
         mistakes.extend(serde_json::from_slice::<Vec<DocumentMistake>>(&names).map_err(anyhow::Error::new)?);
     }
-    settle_checks(s, mistakes)
+    let exit = settle_checks(s, mistakes)?;
+    if !matches!(exit, StepResult::Pass) {
+        // The drafter gets all mistakes at once, also those that the next step would find.
+        s.round.mistakes.extend(uncovered);
+    }
+    Ok(exit)
 }
 
 /// Checks whether the draft covers everything that it declares or must cover.
@@ -738,7 +747,7 @@ pub async fn review_draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepR
         ..told.brief(v.doc.info().what, &told.rules)
     };
     let before = s.round.clone();
-    let reviewed = match rounds::review_document(cx, &mut s.round, &brief).await {
+    let reviewed = match Box::pin(rounds::review_document(cx, &mut s.round, &brief)).await {
         Ok(reviewed) => reviewed,
         Err(why) => return waiting_steps::handle_no_answer(s, v, StageCall::Review, before, why).await,
     };

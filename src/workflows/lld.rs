@@ -9,17 +9,21 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::issue;
+use super::{implement::to_mistakes, issue};
 use crate::{
     codebase::TreeIndex,
     commands::{AUTO, CommandKind, CommandSpec, HOTFIX},
     config::{MOST_ROUNDS, WorkflowDefaults},
-    documents::{DocumentMistake, lld},
+    documents::{
+        DocumentMistake, MistakeSeverity, change, lld,
+        spec::{ParsedSpec, TestMappingRow},
+    },
     engine::{
         LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
         WorkflowStep,
     },
-    rounds::{Policy, StepContext, StepServices},
+    rounds::{self, Policy, StepContext, StepServices},
+    runners::TestPlacement,
     stage::{
         self, DocumentGate, DocumentInfo, GateQuestion, NamesCheck, PublicationTarget, StageCall,
         StageDocument, StageInput, StageState, StepResult, StepVisit,
@@ -139,7 +143,15 @@ impl Workflow<StepServices> for LldWorkflow {
         s: &'a mut StageState,
         cx: &'a StepContext,
     ) -> Result<Transition<LldStep>, StepError> {
-        let visit = &StepVisit::begin(s, &DesignDocument, at, cx);
+        let mut text = DesignDocument::default();
+        if let (LldStep::Draft | LldStep::Check | LldStep::Review, Ok(base)) = (at, s.base()) {
+            let design = match s.document() {
+                Some(document) => rounds::load_text(cx, &document).await?,
+                None => String::new(),
+            };
+            text.placement = rounds::find_test_placement(cx, base, &text.paths(&design)).await?;
+        }
+        let visit = &StepVisit::begin(s, &text, at, cx);
         let exit = match at {
             LldStep::Load => stage::load_issue(s, visit).await?,
             LldStep::Analyze => stage::analyze_codebase(s, visit).await?,
@@ -162,7 +174,7 @@ impl Workflow<StepServices> for LldWorkflow {
         halt: &'a RunHalt,
         cx: &'a StepContext,
     ) -> Result<Option<RunCompletion>, StepError> {
-        stage::report_halt(s, halt, (&DesignDocument, at), cx).await
+        stage::report_halt(s, halt, (&DesignDocument::default(), at), cx).await
     }
 }
 
@@ -187,7 +199,23 @@ fn next_step(at: LldStep, exit: &StepResult) -> Option<LldStep> {
     })
 }
 
-struct DesignDocument;
+#[derive(Default)]
+struct DesignDocument {
+    /// Empty in steps that neither draft nor check.
+    placement: TestPlacement,
+}
+
+/// Returns the tests that a design names, with its files, as a spec would have them.
+fn named_tests(text: &str) -> ParsedSpec {
+    let view = lld::parse(text);
+    let named = view.scenarios.iter().filter_map(lld::TestScenario::named_test);
+    let row = |(name, file): (&str, &str)| TestMappingRow {
+        name: name.to_owned(),
+        file: file.to_owned(),
+        ..TestMappingRow::default()
+    };
+    ParsedSpec { tests: named.map(row).collect(), view, ..ParsedSpec::default() }
+}
 
 impl StageDocument for DesignDocument {
     fn info(&self) -> DocumentInfo {
@@ -226,7 +254,7 @@ impl StageDocument for DesignDocument {
     }
 
     fn rules(&self) -> String {
-        lld::format_rules()
+        lld::format_rules() + &self.placement.rules
     }
 
     fn fix(&self, text: &str, issue: IssueNo) -> String {
@@ -234,7 +262,23 @@ impl StageDocument for DesignDocument {
     }
 
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
-        lld::check(text, issue, tree)
+        let (mut mistakes, tests) = (lld::check(text, issue, tree), named_tests(text));
+        let changed = tests.view.files.iter().filter(|row| !row.directory);
+        let changed = changed.filter_map(|row| Some((row.path.as_str(), row.change?)));
+        for mistake in change::unbuildable_files(changed, tree) {
+            // The check of the table reports the same path.
+            if mistakes.iter().any(|known| known.message == mistake.message) {
+                continue;
+            }
+            // People can build such a design.
+            let by_people = mistake.rule == change::FOR_PEOPLE;
+            let severity = if by_people { MistakeSeverity::Warning } else { mistake.severity };
+            mistakes.push(DocumentMistake { severity, place: "Files Changed".to_owned(), ..mistake });
+        }
+        let ran = self.placement.project.as_ref();
+        let lost = ran.map(|ran| ran.unreachable_tests(&tests)).unwrap_or_default();
+        mistakes.extend(to_mistakes("tests.place", "Test Scenarios", lost));
+        mistakes
     }
 
     fn names_check(&self) -> Option<NamesCheck> {

@@ -8,17 +8,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::issue;
+use super::{implement::to_mistakes, issue};
 use crate::{
     codebase::TreeIndex,
     commands::{CommandKind, CommandSpec},
     config::{MOST_ROUNDS, WorkflowDefaults},
-    documents::{DocumentMistake, lld, spec},
+    documents::{DocumentMistake, change, lld, spec},
     engine::{
         LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
         WorkflowStep,
     },
     rounds::{self, Policy, StepContext, StepServices},
+    runners::TestPlacement,
     stage::{
         self, DocumentGate, DocumentInfo, GateQuestion, NamesCheck, PublicationTarget, StageCall,
         StageDocument, StageInput, StageState, StepResult, StepVisit,
@@ -122,9 +123,17 @@ impl Workflow<StepServices> for SpecWorkflow {
         s: &'a mut StageState,
         cx: &'a StepContext,
     ) -> Result<Transition<SpecStep>, StepError> {
-        let mut text = SpecDocument { design: s.background_text(DESIGN, cx).await?, texts: BTreeMap::new() };
+        let design = s.background_text(DESIGN, cx).await?;
+        let mut text = SpecDocument { design, ..SpecDocument::default() };
         if at == SpecStep::Completeness {
             text.texts = text.read_files(s, cx).await?;
+        }
+        if let (SpecStep::Generate | SpecStep::Completeness | SpecStep::Review, Ok(base)) = (at, s.base()) {
+            let paths = match s.document() {
+                Some(document) => text.paths(&rounds::load_text(cx, &document).await?),
+                None => text.files_to_change(),
+            };
+            text.placement = rounds::find_test_placement(cx, base, &paths).await?;
         }
         let v = &StepVisit::begin(s, &text, at, cx);
         // People may approve another design meanwhile, or remove this one.
@@ -182,12 +191,22 @@ fn next_step(at: SpecStep, exit: &StepResult) -> Option<SpecStep> {
     })
 }
 
+/// Returns the reason why no change can touch the files of this design.
+pub(super) fn unbuildable_reason(design: &str, tree: &TreeIndex) -> Option<String> {
+    let design = lld::parse(design);
+    let rows = design.files.iter().filter(|row| !row.directory);
+    let files = rows.filter_map(|row| Some((row.path.as_str(), row.change?)));
+    change::unbuildable_files(files, tree).into_iter().next().map(|mistake| mistake.message)
+}
+
 #[derive(Default)]
 struct SpecDocument {
     /// The approved design; empty until it is loaded.
     design: String,
     /// Contents, at the base commit, of the files that the design changes.
     texts: BTreeMap<String, String>,
+    /// Empty in steps that neither draft nor check.
+    placement: TestPlacement,
 }
 
 impl SpecDocument {
@@ -203,13 +222,17 @@ impl SpecDocument {
         }
         let tree = cx.tools().file_tree(cx, s.base()?).await?;
         let mistakes = lld::check(&self.design, s.issue()?.number, &tree);
-        match mistakes.iter().find(|mistake| mistake.is_error() && mistake.rule.starts_with("files.")) {
-            Some(mistake) => Err(StepError::User(format!(
-                "The approved design no longer fits the code: {}. Write `/lld` to revise it, then start again.",
-                mistake.message
-            ))),
-            None => Ok(StepResult::Pass),
-        }
+        let why =
+            match mistakes.iter().find(|mistake| mistake.is_error() && mistake.rule.starts_with("files.")) {
+                Some(mistake) => format!("no longer fits the code: {}", mistake.message),
+                None => match unbuildable_reason(&self.design, &tree) {
+                    Some(why) => format!("cannot be built: {why}"),
+                    None => return Ok(StepResult::Pass),
+                },
+            };
+        Err(StepError::User(format!(
+            "The approved design {why}. Write `/lld` to revise it, then start again."
+        )))
     }
 
     async fn read_files(
@@ -268,7 +291,7 @@ impl StageDocument for SpecDocument {
     }
 
     fn rules(&self) -> String {
-        spec::format_rules()
+        spec::format_rules() + &self.placement.rules
     }
 
     fn fix(&self, text: &str, issue: IssueNo) -> String {
@@ -278,6 +301,9 @@ impl StageDocument for SpecDocument {
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
         let mut mistakes = spec::check(text, issue, tree);
         mistakes.extend(spec::check_completeness(text, &self.design, tree, &self.texts));
+        let ran = self.placement.project.as_ref();
+        let lost = ran.map(|ran| ran.unreachable_tests(&spec::parse(text))).unwrap_or_default();
+        mistakes.extend(to_mistakes("tests.place", "Test Mapping", lost));
         mistakes
     }
 

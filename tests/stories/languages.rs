@@ -240,6 +240,7 @@ async fn change_report_lists_red_tests_and_mutations_in_four_languages() {
         let reverted = gate.split("Reverting `").nth(1).unwrap_or_else(|| panic!("{}: {gate}", sample.name));
         assert!(reverted.starts_with(sample.source), "{}: {gate}", sample.name);
         w.approved_by("sam").await;
+        w.tried().await;
         let report = w.pull().body;
         let [first, guard, third] = sample.names;
         let [new, capped] = sample.tests;

@@ -336,3 +336,28 @@ async fn drafter_is_not_called_if_the_shortest_prompt_exceeds_its_context() {
     assert!(halt.contains("does not fit into its model's context. The operator can set a model"), "{halt}");
     assert!(models.sent("drafter").is_empty() && calls(&w).await.is_empty());
 }
+
+#[tokio::test]
+async fn drafter_is_told_where_tests_are_found_and_why_the_last_run_halted() {
+    fn drafts_nothing(_: &str) -> String {
+        "I cannot do that.".to_owned()
+    }
+    let file = ("pyproject.toml".to_owned(), b"[project]\nname = \"x\"\n".to_vec());
+    let drafts: Drafts = vec![drafts_nothing, drafts_nothing, drafts_existing_file];
+    let setting = Setting { files: vec![file], ..Setting::default() };
+    let (mut w, models) = with_models((100_000, 100_000), drafts, setting).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(RunViewStatus::Failed).await;
+    w.last("Halted at Draft the design");
+    w.pass(60);
+    w.label("maya", "countersign:lld").await;
+    w.stands(RunViewStatus::Asking).await;
+    let drafter = models.sent("drafter");
+    assert!(!drafter[0].contains("Why the last run on this issue halted"), "{}", drafter[0]);
+    let last = &drafter[2];
+    assert!(last.contains("## Why the last run on this issue halted") && last.contains("\nlld: "), "{last}");
+    assert!(last.contains("the answer was not a document"), "{last}");
+    for prompt in drafter.iter().chain(&models.sent("reviewer")) {
+        assert!(prompt.contains("\n- Python (pytest): in a file `test_….py`"), "{prompt}");
+    }
+}

@@ -92,7 +92,12 @@ async fn dismissal_during_a_model_call_appears_in_later_prompts_of_both_roles() 
         "{}",
         reviewer[1]
     );
-    assert!(drafter[2].contains("What maintainers dismissed; nothing is to change for it"), "{}", drafter[2]);
+    assert!(
+        drafter[2]
+            .contains("What maintainers dismissed or the reviewer withdrew; nothing is to change for it"),
+        "{}",
+        drafter[2]
+    );
     let settled_segment = segment(&drafter[2], "settled");
     assert!(
         settled_segment.starts_with("- F1 at 3: One (") && settled_segment.contains("that is how we do it"),
@@ -202,4 +207,61 @@ async fn restart_command_starts_a_new_run() {
     for comment in w.bots() {
         w.look_at(comment.id);
     }
+}
+
+const DISPUTE: [(&str, &str, &str); 1] = [("M1", "disputed", "The program prints exactly these words.")];
+
+/// Returns a script whose design quotes words of the program that our check takes for a vague phrase. Its drafter
+/// disputes that mistake.
+fn script_with_dispute() -> Script {
+    let exact = "Exit status is 0 and the output equals the example's";
+    Script::default().drafts(&design().replace(exact, "The output is `works correctly`")).replies(&DISPUTE)
+}
+
+#[tokio::test]
+async fn mistake_that_the_reviewer_withdraws_is_listed_at_the_gate() {
+    let script = script_with_dispute().reviews(&review("APPROVED", &[], &["F1"])).toml();
+    let mut w = World::new(Setting { script: Some(script), ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(RunViewStatus::Asking).await;
+    let roles: String = w.calls().await.iter().map(|call| &call.role[..1]).collect();
+    assert_eq!(roles, "ddr", "{}", w.thread());
+    let gate = w.gate().replace('\\', "");
+    for words in ["| ~~F1~~ | withdrawn |", "passes whatever happens", "prints exactly these words"] {
+        assert!(gate.contains(words), "{words}: {gate}");
+    }
+    w.approved_by("sam").await;
+    w.stands(RunViewStatus::Done).await;
+}
+
+#[tokio::test]
+async fn mistake_that_the_reviewer_upholds_must_be_changed_or_overruled_by_a_person() {
+    let upheld = review("REVISE", &[finding("Vague", Some("F1"))], &[]);
+    // The drafter changes the text after the dispute was lost.
+    let script = script_with_dispute().reviews(&upheld).edits("`works correctly`", "`3 h`");
+    let script = script.reviews(&review("APPROVED", &[], &["F1"])).toml();
+    let mut w = World::new(Setting { script: Some(script), ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(RunViewStatus::Asking).await;
+    let roles: String = w.calls().await.iter().map(|call| &call.role[..1]).collect();
+    assert_eq!(roles, "ddrdr", "{}", w.thread());
+    assert!(
+        w.gate().contains("APPROVED: the design waits") && !w.gate().contains("works correctly"),
+        "{}",
+        w.gate()
+    );
+    // No draft is left: a person decides.
+    let script = Some(script_with_dispute().reviews(&upheld).toml());
+    let toml = "[lld]\nmax_rounds = 2\n".to_owned();
+    let mut w = World::new(Setting { script, toml, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(RunViewStatus::Asking).await;
+    let gate = w.gate().replace('\\', "");
+    for words in
+        ["| F1 | blocking |", "passes whatever happens", "upheld in round 1", "prints exactly these words"]
+    {
+        assert!(gate.contains(words), "{words}: {gate}");
+    }
+    w.comment("max", "/override the words are what the program prints").await;
+    w.stands(RunViewStatus::Done).await;
 }

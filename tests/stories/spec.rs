@@ -3,7 +3,7 @@
 use countersign::{engine::RunViewStatus, types::Hash};
 
 use crate::{
-    script::{Script, approved, design, finding, rehearsed, review},
+    script::{Script, approved, design, finding, rehearsed, review, small},
     world::{Setting, World, world},
 };
 
@@ -191,6 +191,28 @@ async fn spec_that_does_not_quote_the_code_to_change_is_sent_back_before_review(
     let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
     assert_eq!(roles, ["drafter", "drafter", "drafter", "reviewer"]);
     assert!(w.file("docs/spec/SPEC-1.md").contains("//! Adds up the hours"));
+}
+
+/// Without this check, the code run would refuse the approved spec.
+#[tokio::test]
+async fn spec_with_a_test_where_the_runner_finds_none_is_sent_back_before_review() {
+    let ([design, spec, ..], files) = small();
+    let add_file = |text: &str| {
+        let row = "| `tests/new.rs` | Add | The";
+        let text = text.replace(row, &format!("| `src/more.rs` | Add | x |\n{row}"));
+        text.replace("### tests/new.rs", "### src/more.rs\n\nAnother.\n\n### tests/new.rs")
+    };
+    let (right, wrong) = ("_largest | `tests/new.rs` |", "_largest | `src/more.rs` |");
+    let script = Script::default().drafts(&add_file(&design)).reviews(&approved());
+    let script = script.drafts(&add_file(&spec).replace(right, wrong)).of("spec");
+    let script = script.edits(wrong, right).of("spec").reviews(&approved()).of("spec").toml();
+    let mut w = World::new(Setting { script: Some(script), files, bare: true, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.approved_by("sam").await;
+    w.label("maya", LABEL).await;
+    w.stands(RunViewStatus::Done).await;
+    let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
+    assert_eq!(roles, ["drafter", "drafter", "reviewer"], "{}", w.thread());
 }
 
 #[tokio::test]

@@ -103,7 +103,7 @@ pub fn is_inline_test_line(language: Language, text: &str, line: usize) -> bool 
     items.iter().any(|item| (line_at(item.range.start)..=line_at(item.range.end)).contains(&line))
 }
 
-/// Returns the test items of a file in their order. Adds modules that `#[path]` points to another file.
+/// Returns the test items of a file in their order. Adds the modules that an attribute points to another file.
 fn find_tests(tree: &Tree, text: &str, redirected: &mut Vec<String>) -> Vec<TestItem> {
     let (mut items, mut bodies) = (Vec::new(), vec![(tree.root_node(), String::new())]);
     while let Some((body, path)) = bodies.pop() {

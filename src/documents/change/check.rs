@@ -102,21 +102,35 @@ pub(super) fn check_touched_files(
     check_scope(change, allowed, &asked, out);
 }
 
-/// Returns the reason why no change can satisfy the spec, worded as the end of a sentence about the spec.
-pub fn unbuildable_reason(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String> {
+/// Rule of mistakes about files that people can change but this program cannot.
+pub const FOR_PEOPLE: &str = "path.people";
+
+/// Returns a mistake for each file that no change can touch as a design or spec asks for.
+pub fn unbuildable_files<'p>(
+    files: impl IntoIterator<Item = (&'p str, Kind)>,
+    tree: &dyn FileTree,
+) -> Vec<DocumentMistake> {
+    let files: BTreeMap<&str, Kind> = files.into_iter().collect();
     let change = ParsedChange {
-        files: allowed.files.iter().map(|(path, kind)| FileChange::for_path(path, *kind)).collect(),
+        files: files.iter().map(|(path, kind)| FileChange::for_path(path, *kind)).collect(),
         ..ParsedChange::default()
     };
     let mut wrong = Vec::new();
     check_paths(&change, tree, &mut wrong);
-    if let Some(mistake) = wrong.first() {
-        return Some(mistake.message.clone());
-    }
-    let modified = allowed.files.iter().filter(|(_, kind)| **kind == Kind::Modify).map(|(path, _)| path);
-    if let Some(path) = modified.into_iter().find(|path| tree.is_executable(path)) {
+    let modified = files.iter().filter(|(_, kind)| **kind == Kind::Modify).map(|(path, _)| *path);
+    wrong.extend(modified.filter(|path| tree.is_executable(path)).map(|path| {
         let path = quotable_path(path);
-        return Some(format!("`{path}` is executable, which a commit made by GitHub's API would reset"));
+        let message = format!("`{path}` is executable, which a commit made by GitHub's API would reset");
+        DocumentMistake::error(FOR_PEOPLE, path, message)
+    }));
+    wrong
+}
+
+/// Returns the reason why no change can satisfy the spec, worded as the end of a sentence about the spec.
+pub fn unbuildable_reason(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String> {
+    let files = allowed.files.iter().map(|(path, kind)| (path.as_str(), *kind));
+    if let Some(why) = unbuildable_files(files, tree).into_iter().next() {
+        return Some(why.message);
     }
     let mut seen = BTreeSet::new();
     for row in &allowed.rows {
@@ -187,9 +201,9 @@ fn check_form(text: &str, change: &ParsedChange, issue: IssueNo, out: &mut Vec<D
 }
 
 fn check_paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
-    let mut say = |path: &str, why: &str| {
+    let mut report = |rule, path: &str, why: &str| {
         let path = quotable_path(path);
-        out.push(DocumentMistake::error("path", path.clone(), format!("`{path}` {why}")));
+        out.push(DocumentMistake::error(rule, path.clone(), format!("`{path}` {why}")));
     };
     // Paths, with every folder, as a file system without case and Unicode normalization sees them.
     let mut known = HashMap::<String, &str>::new();
@@ -201,10 +215,15 @@ fn check_paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<Documen
     let mut named = BTreeMap::<&str, &FileChange>::new();
     for file in &change.files {
         let path = file.path.as_str();
-        if let Some(why) = path_rules::refusal_reason(path).or_else(|| reserved_reason(path)) {
-            say(path, why);
+        if let Some(why) = path_rules::refusal_reason(path) {
+            report("path", path, why);
             continue;
         }
+        if let Some(why) = reserved_reason(path) {
+            report(FOR_PEOPLE, path, why);
+            continue;
+        }
+        let mut say = |path: &str, why: &str| report("path", path, why);
         if path.ends_with('/') {
             say(path, "is a folder; name files only");
         }
@@ -235,7 +254,7 @@ fn check_paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<Documen
         if parent_folders(&file.path)
             .any(|part| named.get(part).is_some_and(|other| other.kind != Kind::Delete))
         {
-            say(&file.path, "lies below what is itself a file of this change");
+            report("path", &file.path, "lies below what is itself a file of this change");
         }
     }
 }

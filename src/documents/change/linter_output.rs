@@ -14,11 +14,12 @@ impl LinterComplaint {
         self.line == line && std::path::Path::new(&self.path).ends_with(file)
     }
 
-    /// Returns a key that stays the same if the line moves: the text without numbers, and without margins, which depend
-    /// on them.
+    /// Returns a key that stays the same in another run and if the line moves: the file's name and the text, without
+    /// folders, numbers, and margins, which depend on the numbers.
     pub fn key(&self) -> String {
-        let text = self.path.chars().chain(self.text.chars());
-        text.filter(|c| !c.is_ascii_digit() && !c.is_whitespace()).collect()
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        let text = format!("{name}{}", self.text.replace(&self.path, ""));
+        text.chars().filter(|c| !c.is_ascii_digit() && !c.is_whitespace()).collect()
     }
 }
 
@@ -41,7 +42,11 @@ pub fn find_complaints(output: &str) -> Vec<LinterComplaint> {
                     continue;
                 }
             };
-            let text = arrow.map_or_else(|| format!("{path}: {line}"), |_| paragraph.trim().to_owned());
+            let text = match arrow {
+                // The complaint begins in the line above; the lines before tell which folder is checked.
+                Some(_) => paragraph[paragraph.find(file).unwrap_or_default()..].trim().to_owned(),
+                None => format!("{path}: {line}"),
+            };
             found.push(LinterComplaint { path: path.to_owned(), line: number, text });
         }
     }
@@ -65,6 +70,10 @@ mod tests {
         }
         assert_eq!(find_complaints("python3: No module named ruff\nError: 3 files\n"), []);
         let key = |text: &str| find_complaints(text)[0].key();
-        assert_eq!(key("error: b\n --> a:9:1\n9 | b\n"), key("error: b\n  --> a:10:1\n10 | b\n"));
+        let [cargo, moved] =
+            ["Checking a (/x)\nerror: b\n --> a:9:1\n9 | b\n", "error: b\n  --> a:10:1\n10 | b\n"];
+        assert_eq!(key(cargo), key(moved));
+        assert_eq!(key("/x/a\n  3:1  error  b\n"), key("/y/a\n  4:1  error  b\n"));
+        assert_ne!(key("/x/a\n  3:1  error  b\n"), key("/x/a\n  3:1  error  c\n"));
     }
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::{
     apply::{MOST_LINES, apply, file_diff, unified_diff, with_inline_tests},
-    check::{check, files_beyond_scope, is_workflow, unbuildable_reason},
+    check::{FOR_PEOPLE, check, files_beyond_scope, is_workflow, unbuildable_files, unbuildable_reason},
     evidence::TestEvidence,
     fix::{fix, replaced_tests, tests_section, without_files},
     linter_output::{LinterComplaint, find_complaints},
@@ -193,7 +193,7 @@ pub fn format_rules(part: ChangeSection) -> String {
         _ => ", or, for a source file with locked tests, as it is with these tests",
     };
     format!(
-        "Answer with one Markdown document and nothing around it. Its first line is `# {{issue number}} - Change: {{title}}`; \
+        "The document is Markdown. Its first line is `# {{issue number}} - Change: {{title}}`; \
          the title says what the change does, as an imperative of at most 60 characters (`Print a total for each week`). Below it \
          stand 3 to 8 lines on what the change does for whoever uses the repository, and why: people read them first, in the \
          pull request and in the commit, so they name no requirement by its number alone. {sections}\

@@ -90,8 +90,7 @@ const DOCUMENT_CHARS: usize = 30_000;
 /// Returns the rules of the format, in words, for a prompt. `labels` are the labels from which the drafter may choose.
 pub fn format_rules(labels: &[String]) -> String {
     let mut out = format!(
-        "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, no closing \
-         remark. Its first line is `# {{title}}`; the title begins with a verb (`Add`, `Report`, `Refuse`) and has at most \
+        "The document is Markdown. Its first line is `# {{title}}`; the title begins with a verb (`Add`, `Report`, `Refuse`) and has at most \
          {TITLE_CHARS} characters. Its sections, all of them, in this order, with exactly these headings:\n"
     );
     for spec in SECTIONS {

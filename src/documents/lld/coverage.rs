@@ -32,8 +32,12 @@ const MANUAL_PHRASES: &[&[&str]] = &[
     &["manually", "verify"],
 ];
 
-/// Words in an automatic test scenario that suggest a live service.
-const LIVE_SERVICE_WORDS: &[&str] = &["network", "database", "live", "external service", "api call"];
+/// Phrases in an automatic test scenario that suggest a live service.
+const LIVE_SERVICE_PHRASES: &[&[&str]] =
+    &[&["network"], &["database"], &["live"], &["external", "service"], &["api", "call"]];
+
+/// Words before a phrase that deny it, as in "without manual verification".
+const DENIALS: [&str; 5] = ["no", "not", "never", "without", "instead"];
 
 /// Returns all mistakes in the test plan. Requirements and scenarios are matched by exact ID.
 pub fn check_coverage(text: &str) -> Vec<DocumentMistake> {
@@ -117,20 +121,30 @@ fn check_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out:
             format!("\"{phrase}\" leaves the test to a person; make it automatic or its Type `Manual`"),
         );
     }
-    let live = LIVE_SERVICE_WORDS.iter().find(|word| row.contains(*word));
-    if let Some(word) = live.filter(|_| scenario.kind.trim().eq_ignore_ascii_case("auto")) {
-        let message = format!("its Type is `Auto` but it speaks of \"{word}\"; `Auto-Live` if it needs one");
+    let live = LIVE_SERVICE_PHRASES.iter().find(|phrase| contains_phrase(&row, phrase));
+    if let Some(phrase) = live.filter(|_| scenario.kind.trim().eq_ignore_ascii_case("auto")) {
+        let phrase = phrase.join(" ");
+        let message =
+            format!("its Type is `Auto` but it speaks of \"{phrase}\"; `Auto-Live` if it needs one");
         out.push(DocumentMistake::warning("coverage.type", place, message));
     }
 }
 
 /// Returns whether the words of a phrase occur in this order in one sentence, with at most two other words between
-/// consecutive words.
+/// consecutive words, and with no denial among the three words before.
 fn contains_phrase(row: &str, phrase: &[&str]) -> bool {
     let row = row.replace('.', " . ");
     let words: Vec<&str> =
         row.split(|c: char| !c.is_alphanumeric() && c != '.').filter(|w| !w.is_empty()).collect();
     words.iter().enumerate().filter(|(_, w)| **w == phrase[0]).any(|(start, _)| {
+        if words[start.saturating_sub(3)..start]
+            .iter()
+            .rev()
+            .take_while(|w| **w != ".")
+            .any(|w| DENIALS.contains(w))
+        {
+            return false;
+        }
         let mut at = start;
         phrase[1..].iter().all(|wanted| {
             let window = &words[at + 1..words.len().min(at + 4)];
@@ -178,7 +192,8 @@ mod tests {
         let rows = "| 010 | a (REQ-1) | Auto | x | y | it works as expected |\n\
                     | 020 | b (REQ-1) | Auto | x | y | manually verify the page |\n\
                     | 030 | c (REQ-1) | Manual | x | y | manually verify the page shows `3` |\n\
-                    | 040 | verify the parser (REQ-1) | Auto | x | works | 3 |\n| 050 | d (REQ-1) | Auto | live site | y | 4 |";
+                    | 040 | verify the parser (REQ-1) | Auto | x | works | 3 |\n| 050 | d (REQ-1) | Auto | live site | y | 4 |\n\
+                    | 060 | delivers all olives without manual checks (REQ-1) | Auto | x | no human review | 5 |";
         assert_eq!(
             rules_for_plan("1. one", rows),
             [

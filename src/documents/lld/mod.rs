@@ -206,8 +206,7 @@ impl DocumentSchema {
     /// Returns the rules of the format, in words, for a prompt.
     pub(in crate::documents) fn format_rules(&self) -> String {
         let mut out = format!(
-            "Answer with one Markdown document and nothing around it: no preamble, no code fence around the whole, \
-             no closing remark. Its first line is `# {{issue number}} - {}: {{title}}`. Its sections, in this order, with \
+            "The document is Markdown. Its first line is `# {{issue number}} - {}: {{title}}`. Its sections, in this order, with \
              exactly these headings:\n",
             self.kind
         );
@@ -315,7 +314,8 @@ pub(crate) const SECTIONS: &[SchemaSection] = &[
         "Test Scenarios",
         SectionContent::Scenarios,
         0,
-        "a table of tests. IDs are 010, 020, 030 …; Type is `Auto`, `Auto-Live` or `Manual`; the Scenario cell \
+        "a table of tests. IDs are 010, 020, 030 …; Type is `Auto`, `Auto-Live` or `Manual`; the Scenario cell says in words \
+         what is tried, names the test and its file unless it is `Manual`, as `adds_two` in `tests/sum.rs`, and \
          ends with the requirement it shows, as `(REQ-1)` or `(REQ-1, REQ-2)`. Every requirement has a scenario. \
          Pass Criteria say the exact value, status or text that is observed, never `works correctly`; only \
          a `Manual` scenario may ask for a person's eyes",

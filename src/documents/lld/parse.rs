@@ -84,6 +84,16 @@ pub struct TestScenario {
     pub range: Range<usize>,
 }
 
+impl TestScenario {
+    /// Returns the name and the file of the test that the Scenario cell names, as in `` `adds_two` in `tests/sum.rs` ``.
+    pub fn named_test(&self) -> Option<(&str, &str)> {
+        let parts: Vec<&str> = self.text.split('`').collect();
+        let mut tests = (1..parts.len()).step_by(2).filter(|at| parts[at + 1..].len() > 1);
+        let at = tests.find(|at| parts[at + 1].trim() == "in")?;
+        Some((parts[at], parts[at + 2]))
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct DesignQuestion {
     pub text: String,

@@ -6,7 +6,7 @@ use super::{CHANGES, FUNCTIONS, PATTERNS, ParsedSpec, SCHEMA, STATE, SpecPart, T
 use crate::{
     documents::{
         DocumentMistake, FileTree,
-        change::{is_executed, is_test},
+        change::{is_executed, is_test, is_workflow, unbuildable_files},
         lld::{self, ChangeType, ParsedDesign},
         path_rules, quotable_path,
     },
@@ -43,6 +43,10 @@ pub fn check_completeness(
     let (spec, design) = (parse(text), lld::parse(design));
     let mut out = Vec::new();
     check_same_files(&spec, &design, &mut out);
+    // What no change can touch: better now than when the code is to be written.
+    let files = spec.view.files.iter().filter(|row| !row.directory);
+    let files = files.filter(|row| path_rules::refusal_reason(&row.path).is_none());
+    out.extend(unbuildable_files(files.filter_map(|row| Some((row.path.as_str(), row.change?))), tree));
     check_current_state(text, &spec, texts, &mut out);
     check_types(text, &spec, &mut out);
     check_functions(text, &spec, &design, &mut out);
@@ -143,7 +147,7 @@ fn check_current_state(
         if !there.trim().is_empty() && !part.code.iter().any(|code| excerpt_pieces(code).next().is_some()) {
             say("state.missing", format!("`{shown}` has no code block with the lines that change"));
         }
-        if let Some(strange) = part.code.iter().find(|code| !is_excerpt_of(code, &whole)) {
+        for strange in part.code.iter().filter(|code| !is_excerpt_of(code, &whole)) {
             let known: BTreeSet<&str> = lines.iter().copied().collect();
             let first = excerpt_pieces(strange).flatten().find(|line| !known.contains(line));
             let what = match first {
@@ -319,6 +323,10 @@ fn check_tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentM
                 format!("`{name}` stands in `{file}`, which Files to Implement neither adds nor modifies"),
             );
         }
+        if is_workflow(&test.file) {
+            let file = quotable_path(&test.file);
+            say("tests.file", format!("`{name}` stands in `{file}`, which is never committed"));
+        }
         for id in test.requirements.iter().filter(|id| !design.requirements.iter().any(|r| r.id == **id)) {
             say(
                 "tests.unknown",
@@ -391,14 +399,32 @@ fn check_untested_promises(text: &str, spec: &ParsedSpec, out: &mut Vec<Document
     }
 }
 
-/// Returns the error names of a text, without those that it says never occur.
+/// Returns the error names of a text, without those that it says never occur or are caught. What lies between such a
+/// word and the error may only be verbs, articles and other errors, as in "neither raises nor returns an `XError`".
 fn promised_errors(prose: &str) -> Vec<&str> {
-    const ARTICLES: [&str; 4] = ["a", "an", "any", "the"];
-    const NEGATIONS: [&str; 5] = ["no", "not", "never", "nor", "without"];
-    let is_in = |words: &[&str], word: &str| words.iter().any(|known| known.eq_ignore_ascii_case(word));
-    let words: Vec<&str> = split_words(prose).filter(|word| !is_in(&ARTICLES, word)).collect();
-    let denied = |at: usize| words[at.saturating_sub(2)..at].iter().any(|word| is_in(&NEGATIONS, word));
-    (0..words.len()).filter(|at| is_error_name(words[*at]) && !denied(*at)).map(|at| words[at]).collect()
+    const DENIALS: &str = "no not never neither without cannot nothing none nobody t instead rather";
+    const CATCHES: &str =
+        "catch catches catching caught handle handles handling swallow swallows suppress suppresses";
+    const RAISES: &str = "raise raises raised raising return returns returned returning throw throws throwing end ends give gives";
+    const FILLERS: &str =
+        "a an any the of than or and nor ever longer more again be is are by in with silently even";
+    let is_in = |words: &str, word: &str| words.split(' ').any(|known| known.eq_ignore_ascii_case(word));
+    let mut promised = Vec::new();
+    for sentence in prose.split([';', '\n']).flat_map(|part| part.split(". ")) {
+        let words: Vec<&str> = split_words(sentence).collect();
+        for (at, word) in words.iter().enumerate().filter(|(_, word)| is_error_name(word)) {
+            let is_between =
+                |word: &&&str| is_in(FILLERS, word) || is_in(RAISES, word) || is_error_name(word);
+            let between = words[..at].iter().rev().take_while(is_between).count();
+            let (before, between) = words[..at].split_at(at - between);
+            let denied = before.last().is_some_and(|word| {
+                is_in(DENIALS, word)
+                    || is_in(CATCHES, word) && !between.iter().any(|word| is_in(RAISES, word))
+            });
+            promised.extend((!denied).then_some(*word));
+        }
+    }
+    promised
 }
 
 /// Returns whether the word is an error name such as `ParseError`, `IndexOutOfBoundsException` or `ErrNotFound`.
@@ -444,6 +470,11 @@ mod tests {
                 &["ParseError"],
             ),
             ("Not 3 gives ErrNotFound.", &["ErrNotFound"]),
+            ("It never raises KeyError or an `IndexError`, and doesn't throw a TypeError.", &[]),
+            ("It returns None instead of raising ValueError, without any KeyError.", &[]),
+            ("It catches KeyError and raises ParseError.", &["ParseError"]),
+            ("It is neither a KeyError nor a `TypeError`. An empty text is a ValueError.", &["ValueError"]),
+            ("No such file: it raises KeyError.", &["KeyError"]),
         ] {
             assert_eq!(promised_errors(prose), errors, "{prose}");
         }
@@ -519,6 +550,12 @@ mod tests {
             ("9: an exact value", "| `3` |\n", "| works correctly |\n", "tests.expected"),
             ("9: an exact value", "| `3` | `3` |\n", "| `3` | |\n", "tests.expected"),
             ("9: tests at all", row, "", "tests.none"),
+            (
+                "2: a path that can be written",
+                "| the reader |\n",
+                "| the reader |\n| `.github/CODEOWNERS` | Add | x |\n",
+                "path.people",
+            ),
             ("10: errors", "Output: `3`", "Output: `3`, or `CountError` for an empty file", "tests.error"),
             ("10: platforms", done, "Return it under `cfg(windows)`.", "tests.platform"),
         ] {

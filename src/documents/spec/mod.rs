@@ -94,8 +94,7 @@ const SECTIONS: &[SchemaSection] = &[
         SectionContent::Prose,
         0,
         "a table of tests, one at least for each error and each platform that a function speaks of. Requirement names those of the design, as `REQ-1`; every requirement has a test. Test is the name \
-         of the test function, File the file of Files to Implement that it stands in; test files may be added to that table. A Rust test may stand in the `tests` module of a \
-         source file that is modified. Input and Expected are \
+         of the test function, File the file of Files to Implement that it stands in; test files may be added to that table. Input and Expected are \
          exact values. A doc test of Rust is named `doc` and its item, as `doc Size::parse`, and is written with the code. A requirement \
          that something stays as it is has a test that passes already. An existing test that the design removes or renames has a \
          row too, with the word `removed` as Expected",

@@ -45,7 +45,7 @@ pub struct PatternReference {
     pub lines: Option<(usize, usize)>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct TestMappingRow {
     /// Requirement IDs, such as `REQ-1`.
     pub requirements: Vec<String>,

@@ -108,11 +108,10 @@ impl RecordedTestRun {
         }
     }
 
-    /// Returns a description of a required test that these runs cannot check, with the reason. `None` if the runs can
-    /// check all required tests.
-    pub fn unreachable_test(&self, spec: &ParsedSpec) -> Option<String> {
+    /// Returns a description of each required test that these runs cannot check, with the reason.
+    pub fn unreachable_tests(&self, spec: &ParsedSpec) -> Vec<String> {
         let mut seen = BTreeSet::new();
-        spec.tests.iter().find_map(|row| {
+        let unreachable = spec.tests.iter().filter_map(|row| {
             let mut files = spec.view.files.iter();
             let added = files.any(|file| file.path == row.file && file.change == Some(Kind::Add));
             let why = match self.project_path(&row.file) {
@@ -123,7 +122,8 @@ impl RecordedTestRun {
                 None => Some("is in another project than the one whose tests run here"),
             };
             why.map(|why| format!("the test `{}` of `{}` {why}", sanitize_line(&row.name), sanitize_line(&row.file)))
-        })
+        });
+        unreachable.collect()
     }
 
     /// Whether the tests are run by the repository's own command, which reports only test names, without files.

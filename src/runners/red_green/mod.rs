@@ -261,13 +261,15 @@ pub fn prove_red(
                 && (is_in_file(id, file) || faults().any(|fault| is_path_suffix(file, &fault.file)))
         };
         row.kind = red.tests.iter().find(seen).or(red.tests.iter().find(whole)).map(|(_, kind)| *kind);
+        // A repository's own command reports no files.
+        let of = if file.is_empty() { String::new() } else { format!(" of `{file}`") };
         if !first.keys().any(|id| row.matches_id(id)) && row.kind.is_none() {
             wrong.push(format!(
-                "no test `{name}` of `{file}` was run, but the spec requires it; does the runner find its file?"
+                "no test `{name}`{of} was run, but the spec requires it; does the runner find its file?"
             ));
         } else if row.kind.is_none() && (file.is_empty() || expected.files.contains(file)) {
             wrong.push(format!(
-                "`{name}` of `{file}`, which the spec requires, is not seen to fail: its outcome is the same as before; have it fail, \
+                "`{name}`{of}, which the spec requires, is not seen to fail: its outcome is the same as before; have it fail, \
                  or write `Guards: {name}` below the heading of its file if it guards existing behaviour"
             ));
         }

@@ -24,7 +24,7 @@ use crate::{
             RepositoryCheckKind, RepositoryComplaint,
         },
         red_green::{self, ExpectedTest, GreenProof, RedProof},
-        sanitize_line, unfetched_note,
+        sanitize_line, unfetched_note, unmeasured_reason,
     },
     stage::{
         self, DocumentGate, DocumentInfo, Exception, ExceptionRequest, GateQuestion, PublicationTarget,
@@ -34,7 +34,7 @@ use crate::{
 };
 
 use super::{adversarial::AdversarialResults, replay::BaseReplay};
-use crate::workflows::issue;
+use crate::workflows::{issue, spec as spec_workflow};
 
 /// Artifact kind of the approved spec. `DESIGN` is the artifact kind of the design.
 pub(super) const SPEC: &str = "spec";
@@ -288,23 +288,28 @@ impl ChangeDocument {
     /// Checks that the approved spec still fits the code. If it does not, no draft could be right, so the run fails
     /// before a model is called.
     pub(super) fn require_spec_fits(&self, issue: IssueNo, tree: &TreeIndex) -> Result<(), StepError> {
-        let mistakes = spec::check(&self.spec, issue, tree);
-        if let Some(mistake) = mistakes.iter().find(|m| m.is_error() && m.rule.starts_with("files.")) {
-            return Err(StepError::User(format!(
-                "The approved spec no longer fits the code: {}. Write `/spec` to rewrite it, then start again.",
-                mistake.message
-            )));
-        }
-        match change::unbuildable_reason(&ChangeScope::from_spec(&self.spec(), ChangeSection::Code), tree) {
-            Some(why) => Err(unbuildable_spec_error(&why)),
-            None => Ok(()),
-        }
+        let misfit = |mistakes: Vec<DocumentMistake>| {
+            mistakes.into_iter().find(|mistake| mistake.is_error() && mistake.rule.starts_with("files."))
+        };
+        let scope = ChangeScope::from_spec(&self.spec(), ChangeSection::Code);
+        let why = match misfit(spec::check(&self.spec, issue, tree)) {
+            Some(mistake) => format!("no longer fits the code: {}", mistake.message),
+            None => match change::unbuildable_reason(&scope, tree) {
+                Some(why) => format!("cannot be built: {why}"),
+                None => return Ok(()),
+            },
+        };
+        // A spec must have the files of its design.
+        let by_design = misfit(lld::check(&self.design, issue, tree)).is_some()
+            || spec_workflow::unbuildable_reason(&self.design, tree).is_some();
+        let command = if by_design { "`/lld` to revise its design" } else { "`/spec` to rewrite it" };
+        Err(StepError::User(format!("The approved spec {why}. Write {command}, then start again.")))
     }
 
     /// Checks that the runner can run each test of the spec by name. Otherwise we could not see whether that test
     /// fails.
     pub(super) fn require_addressable_tests(&self, ran: &RecordedTestRun) -> Result<(), StepError> {
-        ran.unreachable_test(&self.spec()).map_or(Ok(()), |why| Err(unbuildable_spec_error(&why)))
+        ran.unreachable_tests(&self.spec()).first().map_or(Ok(()), |why| Err(unbuildable_spec_error(why)))
     }
 
     /// Returns mistakes for new tests without assertions, and for tests of the spec that exist only in comments.
@@ -312,12 +317,9 @@ impl ChangeDocument {
         let (change, mut wrong) = (change::parse(text), Vec::new());
         let files = change::apply(&change, &self.files).unwrap_or_default();
         let read = |path: &str, text: &str| codebase::audit_tests(Language::from_path(path), text);
-        for (file, (path, made)) in change.files.iter().zip(&files) {
-            let Some(tests) =
-                made.as_ref().filter(|_| file.part == ChangeSection::Tests).and_then(|t| read(path, t))
-            else {
-                continue;
-            };
+        let is_of_tests = |path: &str| change.files_in(ChangeSection::Tests).any(|file| file.path == path);
+        for (path, made) in files.iter().filter(|(path, _)| is_of_tests(path)) {
+            let Some(tests) = made.as_ref().and_then(|text| read(path, text)) else { continue };
             let before = self.files.get(path).and_then(|text| read(path, text)).unwrap_or_default();
             let known = |name: &str| before.hollow.iter().any(|(known, ..)| known == name);
             let new = tests.hollow.iter().filter(|(name, ..)| !known(name));
@@ -486,10 +488,10 @@ impl ChangeDocument {
         };
         match covered {
             Some(covered) => covered.add_evidence(most, &mut evidence),
-            None if self.bite.is_some() => evidence.not_shown.push(
-                "Coverage was not measured: only Go, Node, and Python with coverage.py are supported."
-                    .to_owned(),
-            ),
+            None if self.bite.is_some() => {
+                let runner = self.before.as_ref().map_or("", |ran| ran.runner.as_str());
+                evidence.not_shown.push(format!("Coverage was not measured: {}.", unmeasured_reason(runner)));
+            }
             None => {}
         }
         self.replayed.iter().for_each(|replayed| replayed.add_evidence(&mut evidence));
@@ -673,10 +675,15 @@ impl StageDocument for ChangeDocument {
     }
 
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
-        let allowed = self.allowed(text);
+        let mut allowed = self.allowed(text);
         let mut mistakes = change::check(text, issue, &allowed, &self.files, tree);
-        if !mistakes.iter().any(DocumentMistake::is_error) {
+        if self.overlay(text).is_ok() {
             mistakes.extend(self.check_inline_tests(text));
+            let is_told = |name: &str| {
+                let missing = mistakes.iter().filter(|mistake| mistake.rule == "tests.name");
+                missing.map(|mistake| &mistake.message).any(|told| told.contains(&format!("`{name}`")))
+            };
+            allowed.rows.retain(|row| !is_told(&row.name));
             if self.current_part() == ChangeSection::Tests {
                 mistakes.extend(self.find_vacuous_tests(text, &allowed));
             }

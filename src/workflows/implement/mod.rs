@@ -670,7 +670,7 @@ async fn prove_green(
     })
 }
 
-fn to_mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<DocumentMistake> {
+pub(super) fn to_mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<DocumentMistake> {
     lines.into_iter().map(|message| to_mistake(rule, place, message)).collect()
 }
 

@@ -29,6 +29,33 @@ const NAMED_UNKNOWN: usize = 200;
 /// Keywords that refer to the enclosing scope in code.
 const SELF_WORDS: [&str; 5] = ["Self", "crate", "self", "super", "this"];
 
+/// Names of standard libraries that designs mention without their types.
+const STANDARD_NAMES: &str = "utcoffset startswith endswith isoformat fromisoformat splitlines partition rpartition rsplit \
+    casefold setdefault popitem fromkeys removeprefix removesuffix isdigit isalnum isalpha isspace zfill hexdigest strftime \
+    strptime fromtimestamp astimezone timedelta total_seconds read_text write_text read_bytes write_bytes is_file is_dir \
+    to_bytes from_bytes is_integer bit_length add_argument parse_args perf_counter from_iterable lru_cache cached_property \
+    zip_longest format_map \
+    to_string to_owned as_str as_ref as_mut as_bytes into_iter iter_mut is_empty is_some is_none is_ok is_err unwrap_or \
+    unwrap_or_else unwrap_or_default map_or map_or_else map_err ok_or ok_or_else and_then or_else filter_map flat_map \
+    take_while skip_while to_lowercase to_uppercase to_ascii_lowercase to_ascii_uppercase eq_ignore_ascii_case strip_prefix \
+    strip_suffix starts_with ends_with split_once rsplit_once split_at split_whitespace split_terminator trim_start trim_end \
+    trim_matches from_str from_utf8 from_utf8_lossy try_from try_into checked_add checked_sub checked_mul checked_div \
+    saturating_add saturating_sub saturating_mul wrapping_add wrapping_sub wrapping_mul overflowing_add from_str_radix \
+    is_ascii_digit is_alphanumeric char_indices read_to_string write_all sort_by_key sort_unstable assert_eq assert_ne \
+    debug_assert catch_unwind should_panic size_hint \
+    toString toLowerCase toUpperCase startsWith endsWith indexOf lastIndexOf charCodeAt codePointAt fromCharCode replaceAll \
+    matchAll padStart padEnd trimStart trimEnd forEach flatMap findIndex findLast reduceRight toISOString getTime \
+    getTimezoneOffset toFixed toSorted parseInt parseFloat isNaN isInteger isSafeInteger isArray hasOwn hasOwnProperty \
+    fromEntries defineProperty setTimeout clearTimeout setInterval queueMicrotask structuredClone encodeURIComponent \
+    decodeURIComponent deepEqual deepStrictEqual strictEqual readFile readFileSync writeFile addEventListener";
+
+/// Keywords that declare the name after them.
+const DECLARING: [&str; 11] =
+    ["fn", "def", "func", "function", "class", "struct", "enum", "trait", "interface", "type", "const"];
+
+/// Words in prose that introduce the name after them as new, as in "a new function `parse_zone`".
+const INTRODUCING: [&str; 3] = ["helper", "new", "private"];
+
 /// Reports paths, words and imports in a design that do not exist in the repository.
 pub fn check_names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
     check_names_in(SCHEMA, text, &parse(text), repository)
@@ -43,6 +70,7 @@ pub(in crate::documents) fn check_names_in(
 ) -> Vec<DocumentMistake> {
     let outline = &markdown::parse_outline(text);
     let mut design = DesignNameChecker {
+        text,
         schema,
         lld,
         outline,
@@ -59,6 +87,7 @@ pub(in crate::documents) fn check_names_in(
 }
 
 struct DesignNameChecker<'a> {
+    text: &'a str,
     schema: &'a DocumentSchema,
     lld: &'a ParsedDesign,
     outline: &'a MarkdownOutline,
@@ -119,7 +148,8 @@ impl<'a> DesignNameChecker<'a> {
                 if is_new {
                     mentions.extend(chain.parts.iter().copied());
                 }
-                if (block || is_new) && chain.is_declared(is_new) {
+                let is_introduced = !block && chain.before.is_empty() && self.is_introduced(at);
+                if is_introduced || (block || is_new) && chain.is_declared(is_new) {
                     own.extend(chain.parts.last().copied());
                 }
             }
@@ -127,6 +157,14 @@ impl<'a> DesignNameChecker<'a> {
         self.declared_words.append(&mut own);
         let unknown = mentions.into_iter().take(NAMED_WORDS).filter(|word| !self.repository.has_word(word));
         self.new_words = unknown.collect();
+    }
+
+    /// Returns whether the prose before the code span at this offset introduces its name as new.
+    fn is_introduced(&self, at: usize) -> bool {
+        let line = self.text[..at].rsplit('\n').next().unwrap_or_default();
+        let mut words =
+            line.split(|c: char| !c.is_alphanumeric()).rev().filter(|word| !word.is_empty()).take(2);
+        words.any(|word| INTRODUCING.iter().any(|known| word.eq_ignore_ascii_case(known)))
     }
 
     /// Reports files and folders that do not exist and that the design does not add.
@@ -295,12 +333,17 @@ impl QualifiedName<'_> {
     /// Returns whether the word may be a name in code. A single plain word is treated as prose.
     fn may_be_name(&self, word: &str) -> bool {
         let shaped = is_code_word(word) || word.starts_with(char::is_uppercase);
-        !SELF_WORDS.contains(&word) && (self.parts.len() > 1 || shaped || self.is_called())
+        let known = SELF_WORDS.contains(&word) || STANDARD_NAMES.split(' ').any(|name| name == word);
+        !known && (self.parts.len() > 1 || shaped || self.is_called())
     }
 
     /// Returns whether the code around the name declares it: the name follows a keyword, or it precedes `:` or `=`.
     fn is_declared(&self, in_signature: bool) -> bool {
         let (before, after) = (self.before.trim_end_matches([' ', '\t', '*', '&']), self.after.trim_start());
+        let keyword = before.rsplit(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+        if self.parts.len() == 1 && before.len() < self.before.len() && DECLARING.contains(&keyword) {
+            return true;
+        }
         let word = before.len() < self.before.len() && before.ends_with(|c: char| c.is_ascii_lowercase());
         let follows = after.starts_with([':', '?']) && !after.starts_with("::")
             || after.starts_with('=') && !after.starts_with("==")

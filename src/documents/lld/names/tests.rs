@@ -83,6 +83,8 @@ fn names_known_from_repository_design_or_other_projects_are_not_reported() {
         "It calls `parse_sheet()`, `Sheet::rows` and `parse_sheet(x)?`.",
         "It calls `parse_all()`, `Line::print_it()`, `line.line_count` and `parse_shet()`.",
         "`Fresh::take_all()` of `src/new.rs` does it.",
+        "It adds a helper `parse_zone(text)`, and calls `parse_zone()` before `utcoffset()` and `total_seconds()`.",
+        "```python\ndef read_zone(text):\n    return text.toLowerCase()\n```\n\n`read_zone()` and `when.startsWith` are used.",
         "`os.path.join_all()` and `Instant.now_or_never` are others'; `covert`, `crate` and `Words` are no names.",
         "```text\nit is covert // and crate::rows\n```",
         "It says `\"not_found\"`, `--dry_run`, `application/json`, `https://example.com/a_b.html`.",
