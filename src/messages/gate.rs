@@ -652,7 +652,7 @@ mod tests {
         let mut card = card(Verdict::Approved, vec![declined.clone()]);
         card.unchanged = Some(vec![]);
         let text = gate_comment(&card).as_str().to_owned();
-        assert!(text.contains("**Nothing changed**, so the same version is not reviewed again."), "{text}");
+        assert!(text.contains("**Nothing changed**, so nothing is run or reviewed again."), "{text}");
         assert!(
             text.contains("`: 2\\.1\n  The drafter: The spec says so.\n\nAccepting this version"),
             "{text}"

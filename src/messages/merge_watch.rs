@@ -152,13 +152,14 @@ pub(super) fn unchanged_text(replies: &[FindingReply]) -> String {
         [] => " The drafter gave no reason.".to_owned(),
         replies => format!(" The drafter's reasons:{}", list_replies(replies)),
     };
-    format!("**Nothing changed**, so the same version is not reviewed again.{why}")
+    format!("**Nothing changed**, so nothing is run or reviewed again.{why}")
 }
 
 fn list_replies(replies: &[FindingReply]) -> String {
     let row = |reply: &FindingReply| {
-        let (finding, why) = (inline_text(&reply.finding, 20), inline_text(&reply.why, ANSWER_CHARS));
-        format!("\n- {finding}: {why}")
+        let (id, why) = (inline_text(&reply.finding, 20), inline_text(&reply.why, ANSWER_CHARS));
+        // People know the ids of findings alone.
+        if id.starts_with('F') { format!("\n- {id}: {why}") } else { format!("\n- {why}") }
     };
     let rows: String = replies.iter().take(MOST_NAMED_CHECKS).map(row).collect();
     if rows.is_empty() { rows } else { format!("\n{rows}") }
@@ -205,9 +206,9 @@ pub fn review_body(text: &str, has_comments: bool) -> Option<&str> {
 
 /// Returns the reply to a request that names the locked test `test`.
 pub fn unclear_request_reply(by: &str, test: &str, is_review: bool) -> OutboundBody {
-    let kept = if is_review { " The whole review goes with it." } else { "" };
+    let kept = if is_review { " Your command then also sends the rest of the review." } else { "" };
     OutboundBody::frame(format!(
-        "{} named {}, which is a locked test. Nothing was sent to the drafter yet. To have tests changed, write `/revise \
+        "{} named {}, which belongs to the locked tests. Nothing was sent to the drafter yet. To have tests changed, write `/revise \
          tests TEXT`; to have only the code changed, `/revise code TEXT`.{kept}",
         inline_code(by, 60),
         inline_code(test, 150)
@@ -349,7 +350,7 @@ pub fn remark_reply(card: &RemarkOutcome<'_>) -> OutboundBody {
         }
         Some(commit) if answer.is_none() => {
             let commit = commit.short();
-            format!("The author gave no answer to this point. The newest version is in `{commit}`.")
+            format!("The drafter gave no answer to this point. The newest version is in `{commit}`.")
         }
         _ => "Not changed.".to_owned(),
     };
@@ -376,7 +377,7 @@ mod tests {
     use crate::documents::{edits::FindingDisposition, verdict::FindingSeverity};
 
     #[test]
-    fn body_of_a_review_is_what_follows_its_line_comments() {
+    fn review_body_starts_after_the_line_comments() {
         let lines = "- `a.rs:1`: Why?\n";
         let of = |comments: &str, body: &str| {
             let text = review_text(comments, body);

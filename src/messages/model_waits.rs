@@ -116,7 +116,7 @@ pub fn with_pause_line(text: &str, since: Option<Timestamp>) -> OutboundBody {
 fn missing_access(spec: &str) -> (&'static str, &'static str) {
     match provider_prefix(spec) {
         "claude" => (
-            "neither a logged-in Claude program nor an API key",
+            "neither a logged-in Claude CLI nor an API key",
             "log the program in, or add ANTHROPIC_API_KEY to the server's .env and restart it",
         ),
         "anthropic" => ("no key", "add ANTHROPIC_API_KEY to the server's .env and restart it"),

@@ -111,7 +111,7 @@ pub(super) async fn take_requests(
             continue;
         }
         if wants_tests && v.doc.info().target == PublicationTarget::Code {
-            s.wants_tests = Some((request.by.clone(), request.at));
+            s.wants_tests.get_or_insert_with(|| (request.by.clone(), request.at));
         }
         if request.review.is_some() {
             record_remarks(s, v, comments, &request).await?;

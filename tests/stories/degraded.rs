@@ -87,7 +87,7 @@ async fn run_waits_when_no_model_is_available_and_resumes_by_itself() {
     let (status, edits) = w.status_comment();
     assert!(status.contains("✋ lld: waiting for the operator"), "{status}");
     let missing =
-        "The drafter `claude:opus` has neither a logged-in Claude program nor an API key on this server.";
+        "The drafter `claude:opus` has neither a logged-in Claude CLI nor an API key on this server.";
     assert!(status.contains(missing), "{status}");
     assert!(!w.thread().contains("/nowhere") && !w.thread().contains("APPROVED"), "{}", w.thread());
     assert_eq!(w.labels(), ["countersign:needs-you"]);

@@ -29,7 +29,7 @@ async fn change_with_a_reviewer_test_can_be_fixed_revised_and_restarted() {
     w.tried().await;
     w.approve_fix().await;
     let answers = w.on_pull();
-    assert!(answers[0].contains("The author gave no answer to this point."), "{answers:?}");
+    assert!(answers[0].contains("The drafter gave no answer to this point."), "{answers:?}");
     w.comment("sam", "/revise Turn them round again.").await;
     w.tried().await;
     w.approve_fix().await;

@@ -69,10 +69,7 @@ async fn unchanged_design_goes_back_to_its_gate_without_another_review() {
     assert_eq!(w.roles().await, "drd");
     let gate = w.gate().replace(['\u{200b}', '\\'], "");
     assert!(gate.contains("APPROVED: the design waits for a person"), "{gate}");
-    assert!(
-        gate.contains("**Nothing changed**") && gate.contains("- request: REQ-1 @maya rules it out"),
-        "{gate}"
-    );
+    assert!(gate.contains("**Nothing changed**") && gate.contains("- REQ-1 @maya rules it out"), "{gate}");
     w.approved_by("sam").await;
 }
 
@@ -100,7 +97,7 @@ async fn request_at_the_code_gate_that_names_a_locked_test_is_answered_before_a_
         w.stands(RunViewStatus::Asking).await;
         assert_eq!(w.roles().await, calls);
         let [question, refusal] =
-            ["which is a locked test", "Nothing was approved"].map(|text| w.last(text).body);
+            ["which belongs to the locked tests", "Nothing was approved"].map(|text| w.last(text).body);
         assert!(
             question.contains("`/revise tests TEXT`") && question.contains("`/revise code TEXT`"),
             "{question}"
@@ -110,8 +107,8 @@ async fn request_at_the_code_gate_that_names_a_locked_test_is_answered_before_a_
     w.nothing_is_pushed();
     // The code alone is meant, or a word only contains "test". Neither changes anything.
     for (text, why) in [
-        (format!("/revise code Special-case {TEST}."), "- request: it is needed"),
-        ("/revise The latest contest tests patience.".to_owned(), "- request: that is for later"),
+        (format!("/revise code Special-case {TEST}."), "- it is needed"),
+        ("/revise The latest contest tests patience.".to_owned(), "- that is for later"),
     ] {
         w.comment("sam", &text).await;
         w.tried().await;
@@ -186,8 +183,8 @@ async fn test_changed_by_a_review_stays_changed_after_a_later_request_for_other_
     let text = format!("Turn the operands, and see `{TEST}`.");
     w.hub.review(w.repo, pull, sam, "CHANGES_REQUESTED", &text).unwrap();
     w.settle().await;
-    let question = w.last("which is a locked test").body;
-    assert!(question.contains("The whole review goes with it."), "{question}");
+    let question = w.last("which belongs to the locked tests").body;
+    assert!(question.contains("Your command then also sends the rest of the review."), "{question}");
     assert!(w.waits_for_merge().await);
     w.comment("sam", "/revise code As I said.").await;
     w.tried().await;

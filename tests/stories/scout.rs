@@ -384,9 +384,7 @@ async fn scout_fetches_pages_only_from_allowed_hosts() {
     assert!(status.contains("/away was not read: 169.254.169.254:80"), "{status}");
     let prompt = &models.sent("drafter")[0];
     assert_eq!(prompt.matches("Weeks at home").count(), 2, "{prompt}");
-    assert!(
-        prompt.contains("The home page of source 1") && prompt.contains("A page that whoever asked named")
-    );
+    assert!(prompt.contains("The home page of source 1") && prompt.contains("A page that the request names"));
     assert!(!prompt.contains("unseen of it") && !prompt.contains("evil()"), "{prompt}");
     let at = prompt.find("Weeks at home").unwrap();
     let before = &prompt[prompt[..at].rfind("<<<").unwrap()..at];

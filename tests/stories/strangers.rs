@@ -157,7 +157,7 @@ async fn commands_after_the_fifth_in_a_comment_are_ignored() {
 }
 
 #[tokio::test]
-async fn help_and_status_share_one_comment_after_the_bot_posted_on_the_issue() {
+async fn replies_to_help_and_status_are_edits_of_one_comment() {
     let mut w = world().await;
     for text in ["/countersign help", "/countersign status", "/help"] {
         w.comment("stranger", text).await;

@@ -162,10 +162,8 @@ fn with_test(text: &str, test: &AdversarialTestFile, base: &BTreeMap<String, Str
     // In a source file of Rust the last line closes the tests' module.
     let module = before.rfind("\n}").filter(|_| can_hold_inline_tests(&test.path));
     let (above, below) = before.split_at(module.map_or(before.len(), |at| at + 1));
-    let indent = if module.is_some() { "    " } else { "" };
-    let lines = test.text.trim_end().lines();
-    let lines = lines.map(|line| if line.is_empty() { "\n".to_owned() } else { format!("{indent}{line}\n") });
-    let after = format!("{}\n\n{}{below}", above.trim_end(), lines.collect::<String>());
+    // Indenting the lines could change a string in them.
+    let after = format!("{}\n\n{}\n{below}", above.trim_end(), test.text.trim_end());
     let longest = if matches!(file.body, FileChangeBody::Whole(_)) { usize::MAX } else { 0 };
     let (block, length) = file.block.as_ref()?;
     let language = text[block.start + length..file.content.start].trim();

@@ -1,5 +1,7 @@
 //! Reads which lines of which files a linter complains about.
 
+use crate::documents::truncate;
+
 /// A complaint of a linter about a line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LinterComplaint {
@@ -23,8 +25,12 @@ impl LinterComplaint {
     }
 }
 
+/// Maximum number of complaints that are read, and of bytes of one: the repository controls the output.
+const MOST_COMPLAINTS: usize = 1_000;
+const COMPLAINT_BYTES: usize = 2_500;
+
 /// Reads the output of a linter. A complaint is a paragraph with `--> path:line`, a line that starts with `path:line`, or
-/// one that starts with `line:column` below a line with the path.
+/// one that starts with `line:column` below a line with the path. Returns at most [`MOST_COMPLAINTS`].
 pub fn find_complaints(output: &str) -> Vec<LinterComplaint> {
     let mut found = Vec::new();
     for paragraph in output.split("\n\n") {
@@ -42,12 +48,16 @@ pub fn find_complaints(output: &str) -> Vec<LinterComplaint> {
                     continue;
                 }
             };
+            if found.len() == MOST_COMPLAINTS {
+                return found;
+            }
             let text = match arrow {
                 // The complaint begins in the line above; the lines before tell which folder is checked.
-                Some(_) => paragraph[paragraph.find(file).unwrap_or_default()..].trim().to_owned(),
-                None => format!("{path}: {line}"),
+                Some(_) => paragraph[paragraph.find(file).unwrap_or_default()..].trim(),
+                None => &format!("{path}: {line}"),
             };
-            found.push(LinterComplaint { path: path.to_owned(), line: number, text });
+            let (path, text) = (truncate(path, 1_000).to_owned(), truncate(text, COMPLAINT_BYTES).to_owned());
+            found.push(LinterComplaint { path, line: number, text });
         }
     }
     found

@@ -631,7 +631,7 @@ fn adversarial_test_is_added_to_the_end_of_its_file_or_module() {
     let text = adversarial::with_adversarial_tests(change, &tests, &base);
     let files = apply(&parse(&text), &base).unwrap();
     let made = files[0].1.as_deref().unwrap();
-    let end = "        f();\n    }\n\n    #[test]\n    fn t() {\n        assert!(f() > 1);\n    }\n}\n";
+    let end = "        f();\n    }\n\n#[test]\nfn t() {\n    assert!(f() > 1);\n}\n}\n";
     assert!(made.ends_with(end), "{made}");
     assert_eq!(parse(&text).files[0].proves, ["REQ-1"]);
 }

@@ -25,7 +25,7 @@ async fn found(program: &ModelProgram) -> Result<String, String> {
 }
 
 #[tokio::test]
-async fn version_of_a_model_program_is_probed_once_per_executable_file() {
+async fn version_of_a_model_cli_is_read_once_per_executable_file() {
     let place = tempfile::tempdir().unwrap();
     let parrot = program(place.path(), "echo asked >> \"$0.log\"; echo '1.2.3 (Parrot)'");
     // It can write nowhere else, so its log write fails silently.

@@ -17,9 +17,6 @@ const SAID: usize = 2_500;
 /// File to which a linter's output is written.
 const LINTER_OUTPUT: &str = ".countersign-linter-output";
 
-/// Maximum number of old complaints that are recognized.
-const MOST_KNOWN: usize = 1_000;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RepositoryCheckKind {
@@ -117,7 +114,7 @@ impl ChangeVerifier {
                 check.known = written.into_iter().filter(|_| check.before).map(str::to_owned).collect();
             } else if which == RepositoryCheckKind::Lint {
                 let output = workspace.read_file(LINTER_OUTPUT)?.unwrap_or_default();
-                let complaints = find_complaints(&output).into_iter().take(MOST_KNOWN);
+                let complaints = find_complaints(&output).into_iter();
                 check.known = complaints.map(|complaint| complaint.key()).collect();
                 check.before |= !check.known.is_empty();
             }

@@ -270,7 +270,7 @@ pub(super) async fn run_tests(
     adversary.of = s.attacked;
     let shown: String =
         adversary.failing.iter().map(|(finding, test)| format!("{finding}:\n{}\n", test.text)).collect();
-    let heading = "Tests of the reviewer's model that fail with the code, each with its finding";
+    let heading = "Failing tests that the reviewer's model wrote, each with its finding";
     let (kind, heading, text) =
         (FAILING_TESTS.to_owned(), heading.to_owned(), cx.put(shown.as_bytes()).await?);
     s.stage.add_background(BackgroundText { kind, heading, text, left: false });

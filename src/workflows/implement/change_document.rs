@@ -707,10 +707,10 @@ impl StageDocument for ChangeDocument {
             }
         };
         format!(
-            "- It has the files of the approved spec and no other, but for tests that joined them as told below{}, and each search \
-             stands in its file at commit {commit} once.\n- \
+            "- The change has the files of the approved spec{} and no others, except for added tests that are named below. Each \
+             search text occurs once in its file at commit {commit}.\n- \
              {tests}\n{runs}",
-            if self.leaves.is_empty() { "" } else { " and what people allowed in addition" }
+            if self.leaves.is_empty() { "" } else { ", what people allowed in addition," }
         )
     }
 

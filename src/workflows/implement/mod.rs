@@ -665,7 +665,7 @@ async fn prove_green(
     );
     let spec = "If no code can pass, the spec asks for the wrong thing: write `/spec`, then start again.";
     exceptions::unlock_tests(s, exit).map_err(|why| match text.with_unfetched_note(why) {
-        StepError::User(why) => StepError::User(format!("{} {spec}", why.trim_end())),
+        StepError::User(why) => StepError::User(format!("{}. {spec}", why.trim_end().trim_end_matches('.'))),
         why => why,
     })
 }

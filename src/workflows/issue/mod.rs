@@ -301,7 +301,7 @@ impl StageDocument for IssueDocument {
 
     fn facts(&self, commit: &str) -> String {
         format!(
-            "- All sections are there, and no criterion rests on a word that nobody can answer yes or no to.\n\
+            "- All sections are there, and every criterion can be answered with yes or no.\n\
              - Every path it lists exists at commit {commit} or is marked as new.\n"
         )
     }

@@ -432,7 +432,7 @@ fn request_text(skill: &Skill, words: &str) -> String {
     }
     if !skill.questions.is_empty() {
         text += &format!(
-            "What it may leave open, to be answered from the issue or named as an assumption:{}\n",
+            "Questions that the document answers from the issue or by a named assumption:{}\n",
             list(&skill.questions)
         );
     }

@@ -300,8 +300,8 @@ impl StageDocument for BriefDocument {
 
     fn facts(&self, _commit: &str) -> String {
         "- The repositories of its table are those that were found, with stars and licence as GitHub tells them.\n\
-         - Every address in it is that of a source or of the issue, or below one, or exactly that of a page that was read; \
-         every claim about others has one.\n\
+         - Every address in it is that of a source or of the issue, is below one of these, or is that of a page that was read. \
+         Every claim about other projects cites one.\n\
          - No long piece of it is copied from a source. Whether a source says what is claimed was not judged.\n"
             .to_owned()
     }

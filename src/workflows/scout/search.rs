@@ -377,7 +377,7 @@ async fn read_pages(
         match read {
             Ok(text) => {
                 let (kind, heading) = match n {
-                    TOPIC_PAGE => (format!("{PAGE}topic-{at}"), "A page that whoever asked named".to_owned()),
+                    TOPIC_PAGE => (format!("{PAGE}topic-{at}"), "A page that the request names".to_owned()),
                     n => (format!("{PAGE}{n}"), format!("The home page of source {}", n + 1)),
                 };
                 s.stage.add_background(BackgroundText { kind, heading, text, left: false });

@@ -258,7 +258,15 @@ async fn postgres_commit_without_a_response_is_looked_up_and_not_repeated() {
     assert!(matches!(kept, Ok(StartDecision::New(_))) && proxy.has_cut(), "{kept:?}");
     counts(1, 0, 1);
 
-    let lease = claim(store).await.unwrap();
+    // Postgres may take a moment to release the locks of the connection that was cut.
+    let mut lease = claim(store).await;
+    for _ in 0..100 {
+        if lease.is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            lease = claim(store).await;
+        }
+    }
+    let lease = lease.unwrap();
     let db = store.repository_database(REPO).await.unwrap();
     db.journal_begin(&lease, "paid").await.unwrap();
     proxy.cut_next(BEFORE);
