@@ -229,7 +229,7 @@ fn other_changes(old: &[CodePiece<'_>], new: &[CodePiece<'_>]) -> Vec<ChangedRan
     found
 }
 
-/// Reverts a unit, alone or together with its [`connected_units`]. Returns the locations of the reverted units, such as
+/// Reverts a unit, alone or together with its connected units. Returns the locations of the reverted units, such as
 /// `src/lib.rs:37+3`, and the files of the change without them. `None` if the unit has no connected units.
 pub fn revert_with_connected(
     change: &ParsedChange,

@@ -126,7 +126,7 @@ async fn inline_tests_are_locked_while_the_code_of_the_same_file_is_changed() {
     w.tried().await;
     let pushed = w.file_on_branch("src/lib.rs").unwrap();
     assert!(pushed.contains("saturating_add") && pushed.contains("fn stops_at_the_largest"), "{pushed}");
-    assert!(pushed.ends_with("    assert_eq!(sum(255, 255), 255);\n}\n}\n"), "{pushed}");
+    assert!(pushed.ends_with("        assert_eq!(sum(255, 255), 255);\n    }\n}\n"), "{pushed}");
     assert!(!pushed.contains("fn wraps"), "{pushed}");
 }
 

@@ -30,7 +30,7 @@ const MOST_COMPLAINTS: usize = 1_000;
 const COMPLAINT_BYTES: usize = 2_500;
 
 /// Reads the output of a linter. A complaint is a paragraph with `--> path:line`, a line that starts with `path:line`, or
-/// one that starts with `line:column` below a line with the path. Returns at most [`MOST_COMPLAINTS`].
+/// one that starts with `line:column` below a line with the path. Returns at most 1,000.
 pub fn find_complaints(output: &str) -> Vec<LinterComplaint> {
     let mut found = Vec::new();
     for paragraph in output.split("\n\n") {
