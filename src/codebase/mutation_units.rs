@@ -303,7 +303,7 @@ mod tests {
         let before = "fn a() {\n    1;\n}\n\nfn b() {\n    2;\n}\n";
         let after = "use x::y;\n\nfn a() {\n    3;\n}\n\n/// New.\nfn c() {\n    4;\n}\n\n// Said.\nfn b() {\n    2;\n}\n";
         assert_eq!(unit_lines("src/lib.rs", before, after), [(1, 2), (3, 3), (7, 4)]);
-        // A removed function, a moved function and a comment are none.
+        // A removed function, a moved function and a comment are not units.
         assert_eq!(unit_lines("src/lib.rs", before, "fn b() {\n    2;\n}\n"), []);
         assert_eq!(unit_lines("src/lib.rs", before, "fn b() {\n    2;\n}\n\nfn a() {\n    1;\n}\n"), []);
         assert_eq!(unit_lines("src/lib.rs", before, &format!("// Said.\n{before}")), []);

@@ -134,9 +134,9 @@ pub fn prompt_rules() -> String {
          `search` is copied exactly from the document, blanks and line breaks included, and is long enough to occur \
          in it exactly once. All searches are made in the document as it is now, and no two touch the same text. An \
          empty `replace` deletes. At most {MOST_EDITS} edits; what no edit names stays as it is. \
-         `replies` answers each open finding, and is empty where there is none. If you change nothing for what a maintainer asks, say why in a \
-         reply whose `finding` is `request`. A reply is `fixed` and how, `rebutted` and why it is no fault of \
-         the document, or `deferred` and why it can wait. A mistake with an id, such as `M1`, may be wrong: if no change \
+         `replies` has a reply to each open finding; without open findings it is empty. If you make no change for a maintainer's request, \
+         add a reply whose `finding` is `request` and say why. The `disposition` is `fixed`, and `why` says how; `rebutted`, and why \
+         the document is right; or `deferred`, and why it can wait. A mistake with an id, such as `M1`, may be wrong: if no change \
          is right, answer it by `disputed` and why the check is wrong here. The reviewer judges each; `why` has at most {WHY_CHARS} characters.\n"
     )
 }

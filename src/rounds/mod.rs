@@ -435,18 +435,15 @@ impl Round {
 
     /// Records a draft's replies. The reviewer judges the mistakes that the author disputes.
     fn record_replies(&mut self, replies: Vec<FindingReply>) {
+        let mistakes = &self.mistakes;
         let of_check = |reply: &FindingReply| {
             let id = reply.finding.trim().strip_prefix(['M', 'm'])?.parse::<usize>().ok()?;
-            let mistake = self.mistakes.get(id.checked_sub(1)?)?;
-            (reply.disposition == FindingDisposition::Disputed
-                && mistake.is_error()
-                && mistake.is_disputable())
-            .then(|| mistake.clone())
+            mistakes.get(id.checked_sub(1)?).filter(|mistake| mistake.is_error() && mistake.is_disputable())
         };
-        for (mistake, why) in
-            replies.iter().filter_map(|reply| Some((of_check(reply)?, reply.why.clone()))).collect::<Vec<_>>()
-        {
-            self.findings.dispute(&mistake, why);
+        for reply in replies.iter().filter(|reply| reply.disposition == FindingDisposition::Disputed) {
+            if let Some(mistake) = of_check(reply) {
+                self.findings.dispute(mistake, reply.why.clone());
+            }
         }
         self.replies.clone_from(&replies);
         self.findings.record_replies(replies);

@@ -1,9 +1,9 @@
-//! Where a repository's runner finds tests, known before any test ran.
+//! Determines in which files a repository's test runner finds tests, without running it.
 
 use super::{RUNNERS, TestRunner, change_verification::RecordedTestRun, detect_project};
 use crate::config::TestSettings;
 
-/// Where the tests of a repository are found.
+/// Files in which the tests of a repository may stand.
 #[derive(Debug, Default)]
 pub struct TestPlacement {
     /// The runner and project of a change, as a record without results. `None` if they or their rules are unknown.

@@ -59,7 +59,7 @@ struct Trick {
     first: &'static str,
     /// Body of the function; the old one if it is empty.
     body: &'static str,
-    /// What the manifest has in place of the line that changes.
+    /// Replaces the line of the manifest; the sound line stands there if it is empty.
     manifest: &'static str,
     /// Another file.
     more: &'static str,

@@ -10,7 +10,6 @@ use super::{
     ChangeScope, ChangeSection, FileChange, FileChangeBody, ParsedChange,
     apply::apply_file,
     can_hold_inline_tests, is_executed, mentions_test, parse,
-    parse::count_backticks,
     workspace::{block_content, fenced},
 };
 use crate::documents::{as_json_object, path_rules, quotable_path, truncate};
@@ -65,7 +64,7 @@ pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
          and nothing else: at most {MOST_ADVERSARIAL} tests that the code of this change may fail although its own tests pass. \
          Each asserts what the specification demands, at a place where the code may do otherwise: a bound, an order, what is \
          empty, twice there or malformed, and first of all in lines that no test runs, where some are named above. `requirement` is the one of its Test Mapping that the test shows, as `REQ-2`; what \
-         no requirement demands is no test. `text` is the test alone, which has the name `name`, asserts something, is not skipped \
+         no requirement demands is not to be tested. `text` is the test alone, which has the name `name`, asserts something, is not skipped \
          and depends on nothing but the code; it is added to the end of `path`, which is one of {}, and in a `tests` module of Rust \
          to the end of the module. What that file does not import yet is imported within the test; where the language cannot, \
          `path` is a new file in the same folder with the same ending, and `text` the whole of it. `why` says in a sentence what the code would do wrong. Where you know of \
@@ -180,12 +179,9 @@ fn with_new_file(text: &str, test: &AdversarialTestFile) -> String {
         return text.to_owned();
     };
     let AdversarialTestFile { path, requirement, text: content, .. } = test;
-    let longest = content.lines().map(|line| count_backticks(line.trim_start())).max().unwrap_or(0);
-    // A fence of three could be closed by a later line.
-    let fence = "`".repeat((longest + 1).max(4));
     let out = text[..range.end].trim_end();
-    let file = format!("### `{path}` (Add)\n\nProves: {requirement}\n\n{fence}\n{content}{fence}");
-    format!("{out}\n\n{file}\n\n{}", &text[range.end..]).trim_end().to_owned() + "\n"
+    let file = format!("### `{path}` (Add)\n\nProves: {requirement}\n\n{}", fenced(content, ""));
+    format!("{out}\n\n{file}\n{}", &text[range.end..]).trim_end().to_owned() + "\n"
 }
 
 impl ChangeScope {

@@ -190,12 +190,22 @@ impl ChangeDocument {
         let (mut spec, change) = (self.spec(), change::parse(text));
         let made: BTreeMap<_, _> =
             change::apply(&change, &self.files).unwrap_or_default().into_iter().collect();
-        let has_test = |path: &str, name: &str| {
-            let text = made.get(path).map_or(self.files.get(path), Option::as_ref);
-            text.is_some_and(|text| match codebase::audit_tests(Language::from_path(path), text) {
-                Some(tests) => tests.contains_name(name),
-                None => change::mentions_test(text, name),
+        let paths = spec.tests.iter().map(|row| &row.file);
+        let paths = paths.chain(change.files_in(ChangeSection::Tests).map(|file| &file.path)).cloned();
+        // Each file is parsed once, not once for each row.
+        let audits: BTreeMap<String, _> = paths
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .filter_map(|path| {
+                let text = made.get(&path).map_or(self.files.get(&path), Option::as_ref)?;
+                let tests = codebase::audit_tests(Language::from_path(&path), text);
+                Some((path, (text, tests)))
             })
+            .collect();
+        let has_test = |path: &str, name: &str| match audits.get(path) {
+            Some((_, Some(tests))) => tests.contains_name(name),
+            Some((text, None)) => change::mentions_test(text, name),
+            None => false,
         };
         spec.tests.retain_mut(|row| {
             let is_moved_to = |file: &&FileChange| has_test(&file.path, &row.name);
@@ -220,10 +230,16 @@ impl ChangeDocument {
     /// Returns the files and tests that the change `text` may contain at this stage. They come from the spec, from
     /// granted exceptions and from the added adversarial tests.
     pub(super) fn allowed(&self, text: &str) -> ChangeScope {
-        let mut allowed = ChangeScope::from_spec(&self.spec(), self.current_part());
+        let mut allowed = self.allowed_files();
         allowed.rows = self.wanted_spec(text).tests;
         allowed.is_reopened = self.is_reopened;
-        let allowed = allowed.with_files(&self.besides, &self.files);
+        allowed
+    }
+
+    /// Returns the [`allowed`](Self::allowed) files, with the tests of the spec.
+    fn allowed_files(&self) -> ChangeScope {
+        let allowed =
+            ChangeScope::from_spec(&self.spec(), self.current_part()).with_files(&self.besides, &self.files);
         match &self.locked {
             Some(locked) => allowed.with_tests(&change::parse(locked)),
             None => allowed,
@@ -649,7 +665,7 @@ impl StageDocument for ChangeDocument {
     }
 
     fn files_to_change(&self) -> Vec<String> {
-        let allowed = self.allowed("").files.into_keys();
+        let allowed = self.allowed_files().files.into_keys();
         allowed.chain(self.pushed.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
