@@ -22,7 +22,7 @@ const SHOWN_LINES: usize = 6;
 /// Takes one commit of a repository on this machine; uncommitted files and the server's settings are not used. The
 /// files are written to a temporary directory, and the tests run there without network. The tests are run by cargo, go,
 /// pytest or node, chosen by the manifest at the root (or the topmost manifest), or by the command in the repository's
-/// .github/countersign.toml.
+/// .github/countersign.toml. Other projects of the repository that have tests are run after that, one by one.
 ///
 /// Dependencies come from the repository (vendored code, node_modules) or from this machine (cargo's cache, Go's cache,
 /// packages installed next to pytest). All others are fetched beforehand from the --host hosts, but only those named in
@@ -97,12 +97,22 @@ impl TestCommand {
             home: self.home,
         });
         let request = TestRequest { settings, only: self.only, time, dependencies, ..TestRequest::default() };
-        let first = runners::run_tests(&sandbox, &snapshot, request.clone(), &cancel).await?;
-        let second = match self.twice {
-            true => Some(runners::run_tests(&sandbox, &snapshot, request, &cancel).await?),
-            false => None,
+        let run = async |request: &TestRequest| {
+            runners::run_tests(&sandbox, &snapshot, request.clone(), &cancel).await
         };
+        let first = run(&request).await?;
+        let second = if self.twice { Some(run(&request).await?) } else { None };
         let flaky = second.as_ref().map(|second| differing_tests(&first, second)).unwrap_or_default();
+        let mut others = Vec::new();
+        for project in &first.not_run {
+            let project = project.clone();
+            let tested = run(&TestRequest { project: Some(project.clone()), ..request.clone() }).await;
+            if cancel.is_cancelled() {
+                tested?;
+                break;
+            }
+            others.push((project, tested));
+        }
         if self.json {
             let mut report = serde_json::to_value(&first)?;
             report["commit"] = json!(snapshot.commit);
@@ -111,12 +121,31 @@ impl TestCommand {
             if second.is_some() {
                 report["flaky"] = json!(flaky);
             }
+            let not_run: Vec<_> = others
+                .iter()
+                .filter_map(|(project, tested)| {
+                    let why = tested.as_ref().err()?.to_string();
+                    Some(json!({ "runner": project.runner, "folder": project.folder, "why": why }))
+                })
+                .collect();
+            report["not_run"] = json!(not_run);
+            report["others"] = json!(others.iter().filter_map(|(_, tested)| tested.as_ref().ok()).collect::<Vec<_>>());
             print_line(serde_json::to_string_pretty(&report)?);
         } else {
             table(&first).iter().for_each(print_line);
             flaky.iter().for_each(|id| print_line(format_args!("different outcome in the second run: {id}")));
+            for (project, tested) in &others {
+                match tested {
+                    Ok(tested) => table(tested).iter().for_each(print_line),
+                    Err(why) => print_line(format_args!("not run: {project}: {}", sanitize_line(&why.to_string()))),
+                }
+            }
         }
-        let passed = first.found.has_passed() && second.is_none_or(|second| second.found.has_passed());
+        let others_passed =
+            others.iter().all(|(_, tested)| tested.as_ref().is_ok_and(|tested| tested.found.has_passed()));
+        let passed = first.found.has_passed()
+            && second.is_none_or(|second| second.found.has_passed())
+            && others_passed;
         Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -188,7 +217,8 @@ mod tests {
         let path = "a\u{1b}[2Jb\nc".to_owned();
         let left_out = vec![SkippedPath { path: path.clone(), why: "it is too large" }];
         let (found, notes) = (TestReport::default(), Vec::new());
-        let tested = TestRun { runner: "go", folder: path, found, notes, left_out, seconds: 0.0 };
+        let tested =
+            TestRun { runner: "go", folder: path, found, notes, not_run: Vec::new(), left_out, seconds: 0.0 };
         let lines = table(&tested);
         assert_eq!(lines.len(), 2);
         assert!(lines.iter().all(|line| line.contains(r"ab\nc")), "{lines:?}");

@@ -79,8 +79,13 @@ impl TestSuite for CargoSuite {
             .map(str::to_owned)
             .to_vec();
         args.extend(match self.test_targets() {
-            Some(names) => names.into_iter().map(|name| format!("--test={name}")).collect(),
-            None => ["--tests", "--examples"].map(str::to_owned).to_vec(),
+            Some(names) => names.into_iter().map(|name| format!("--test={name}")).collect::<Vec<_>>(),
+            None => ["--tests", "--examples"]
+                .into_iter()
+                // Members that the manifest does not build by default belong to the suite, too.
+                .chain(self.project.manifest.contains("[workspace").then_some("--workspace"))
+                .map(str::to_owned)
+                .collect(),
         });
         Ok(self.cargo_command(&self.project.tool.program.display().to_string(), args, ""))
     }
@@ -134,10 +139,16 @@ impl CargoSuite {
     /// Builds a command that runs in `folder`, which is relative to the project's folder.
     fn cargo_command(&self, program: &str, args: Vec<String>, folder: &str) -> SuiteCommand {
         let root = self.project.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+        let mut version = self.project.tool.version.lines();
+        let host = version.find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
+        let libraries = root.join("lib");
         let environment = [
             ("PATH", format!("{}:{SYSTEM_PATH}", root.join("bin").display())),
-            // Tests of procedural macros link against this library path.
-            ("LD_LIBRARY_PATH", root.join("lib").display().to_string()),
+            // Tests of procedural macros link against the compiler's library, and some programs against the standard one.
+            (
+                "LD_LIBRARY_PATH",
+                format!("{}:{}/rustlib/{host}/lib", libraries.display(), libraries.display()),
+            ),
             ("CARGO_TERM_COLOR", "never".to_owned()),
             ("RUST_BACKTRACE", "0".to_owned()),
             ("CARGO_TARGET_DIR", self.project.built.join("cargo").display().to_string()),
@@ -182,6 +193,7 @@ impl CargoSuite {
         for message in output.stdout.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()) {
             match message {
                 Message::CompilerArtifact(artifact) => {
+                    self.package_folder(&artifact.package_id).iter().for_each(|at| found.add_package(at));
                     if artifact.profile.test {
                         tested.insert(artifact.package_id.clone());
                     }
@@ -193,6 +205,7 @@ impl CargoSuite {
                 Message::CompilerMessage(CompilerMessage { package_id, target, message, .. })
                     if matches!(message.level, DiagnosticLevel::Error | DiagnosticLevel::Ice) =>
                 {
+                    self.package_folder(&package_id).iter().for_each(|at| found.add_package(at));
                     broken.entry(binary_id(&package_id, &target)).or_default().push(message);
                 }
                 _ => {}
@@ -214,6 +227,12 @@ impl CargoSuite {
                 error_line.next().or(output.stderr.lines().next_back()).unwrap_or("it printed nothing");
             found.add_trouble(format!("cargo: {}: {error_line}", output.end));
         }
+    }
+
+    /// Returns the folder of a package of the repository, relative to the project.
+    fn package_folder(&self, of: &PackageId) -> Option<String> {
+        let folder = of.repr.rsplit_once('#')?.0.strip_prefix("path+file://")?;
+        Some(Path::new(folder).strip_prefix(&self.project.root).ok()?.to_str()?.to_owned())
     }
 
     fn test_binary(&self, artifact: &Artifact) -> Option<TestBinary> {

@@ -22,8 +22,8 @@ pub(super) const RUNNER: TestRunner = TestRunner {
         program: "go",
         args: &["env", "GOROOT", "GOMODCACHE"],
         version: &["version"],
-        oldest: (1, 24),
-        missing: "Go's tests need Go 1.24 or newer; install it (`apt install golang`, or a newer one from its makers)",
+        oldest: (1, 19),
+        missing: "Go's tests need Go 1.19 or newer; install it (`apt install golang`, or a newer one from its makers)",
         tool: parse_toolchain,
     },
     setup: &[presets::GO, presets::GO_LIBRARY],
@@ -114,9 +114,17 @@ impl TestSuite for GoSuite {
         // Packages that failed or whose test binary printed its last line, and the tests that passed, with their packages.
         let (mut summarized, mut passed) = (HashSet::<String>::new(), Vec::new());
         let (root, before) = (self.project.root.as_path(), found.failures().count());
+        let old_builds = split_build_errors(&output.stderr);
         for line in output.stdout.lines() {
-            // A line that is no event comes from a child process that bypassed the pipe.
-            let Ok(event) = serde_json::from_str::<GoTestEvent>(line) else { continue };
+            let Ok(event) = serde_json::from_str::<GoTestEvent>(line) else {
+                // Go 1.19 has no event for a failed build. Any other line comes from a child process that bypassed the pipe.
+                let failed = line.strip_prefix("FAIL\t").and_then(|rest| rest.split_once(" ["));
+                if let Some((package, "build failed]" | "setup failed]")) = failed {
+                    let text = old_builds.get(package).map_or("", String::as_str);
+                    found.add(build_failure(package, text, root));
+                }
+                continue;
+            };
             let at = (event.package.clone(), event.test.clone());
             let id = format!("{}.{}", event.package, event.test);
             let whole = event.test.is_empty();
@@ -147,7 +155,8 @@ impl TestSuite for GoSuite {
                 "fail" => {
                     summarized.insert(event.package.clone());
                     let none = String::new();
-                    let of_build = builds.get(&event.failed_build);
+                    let of_build =
+                        builds.get(&event.failed_build).or_else(|| old_builds.get(event.package.as_str()));
                     let text = of_build.or_else(|| printed.get(&at)).unwrap_or(&none);
                     // Tests that were still running when their package's process ended.
                     let left = running.remove(&event.package).unwrap_or_default();
@@ -191,6 +200,20 @@ impl TestSuite for GoSuite {
         }
         None
     }
+}
+
+/// Splits the build errors that Go before 1.24 writes to its standard error. Each package's part begins with a line such
+/// as `# example.org/a` or `# example.org/a [example.org/a.test]`.
+fn split_build_errors(stderr: &str) -> HashMap<&str, String> {
+    let (mut errors, mut package) = (HashMap::<&str, String>::new(), "");
+    for line in stderr.lines() {
+        match line.strip_prefix("# ") {
+            Some(name) => package = name.split(' ').next().unwrap_or(name),
+            None if !package.is_empty() => append_bounded(errors.entry(package).or_default(), &format!("{line}\n")),
+            None => {}
+        }
+    }
+    errors
 }
 
 fn append_bounded(text: &mut String, more: &str) {

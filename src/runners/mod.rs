@@ -16,6 +16,7 @@ mod node;
 mod node_report;
 mod overlay;
 mod presets;
+mod projects;
 mod pytest;
 pub mod red_green;
 mod run;
@@ -33,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::{
     coverage::{ChangeCoverage, LineCoverage, can_measure, unmeasured_reason},
     dependencies::DependencyFetcher,
+    projects::Project,
     run::{TestError, TestRequest, TestRun, TestWorkspace, run_tests, unfetched_note},
     test_placement::TestPlacement,
     test_report::{CompilerError, TestFailure, TestOutcome, TestReport, TestResult, sanitize_line},
@@ -141,34 +143,6 @@ struct SuiteOutput {
 /// Derives the failure of a test that has no result from the exit status of its program.
 fn exit_failure(end: CommandExit) -> TestFailure {
     if end == CommandExit::TimedOut { TestFailure::Timeout } else { TestFailure::Crash }
-}
-
-/// Returns the runner and the folder of the project to test. Chooses the nearest manifest above most of the `at_hand`
-/// files. Without such a manifest, chooses the topmost manifest of the repository.
-fn detect_project<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static TestRunner, &'p str)> {
-    let projects = || {
-        RUNNERS.iter().enumerate().flat_map(|(order, runner)| {
-            paths.iter().filter_map(move |path| {
-                let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-                runner.manifests.contains(&name).then_some((order, runner, folder))
-            })
-        })
-    };
-    let depth = |folder: &str| if folder.is_empty() { 0 } else { folder.split('/').count() };
-    let holds = |folder: &str, path: &str| {
-        folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
-    };
-    let nearest = |path: &&str| {
-        projects()
-            .filter(|(.., folder)| holds(folder, path))
-            .max_by_key(|(order, _, folder)| (depth(folder), std::cmp::Reverse(*order)))
-    };
-    let mut above: Vec<_> = at_hand.iter().filter_map(nearest).collect();
-    above.sort_by_key(|(order, _, folder)| (*folder, *order));
-    let runs = above.chunk_by(|left, right| (left.0, left.2) == (right.0, right.2));
-    let most = runs.max_by_key(|run| run.len()).and_then(|run| run.first()).copied();
-    let topmost = || projects().min_by_key(|(order, _, folder)| (depth(folder), *folder, *order));
-    most.or_else(topmost).map(|(_, runner, folder)| (runner, folder))
 }
 
 /// Returns a one-line description of each runner. If the runner is available, the line names the toolchain that the

@@ -23,6 +23,7 @@ pub(super) const CARGO: DependencyPreset = DependencyPreset {
         let config = (CARGO_CONFIG, made.join(SETTINGS_FILE));
         tool.home = parts.chain([config]).filter(|(_, path)| path.exists()).collect();
         tool.read.extend(tool.home.iter().map(|(_, path)| path.clone()));
+        tool.locks = Some(made.join("tree"));
     },
     settings_for_tests: mirror_settings,
     saves_time: false,
@@ -85,24 +86,32 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     if seen.paths.iter().any(|path| file_name(path) == ".cargo-checksum.json") {
         return Ok(FetchNeed::Nothing);
     }
-    let Some((_, lock)) = seen.nearest_file("Cargo.lock") else {
-        let table = |line: &str| line.trim_start().starts_with('[') && line.contains("dependencies");
-        return Ok(match seen.files.values().any(|manifest| manifest.lines().any(table)) {
-            false => FetchNeed::Nothing,
-            true => unknown_need("there is no Cargo.lock; only crates that it pins are fetched"),
-        });
-    };
-    let lock: CargoLock = toml::from_str(lock).map_err(|error| format!("Cargo.lock: {}", error.message()))?;
-    let sources =
-        || lock.package.iter().filter_map(|package| Some((&package.name, package.source.as_deref()?)));
-    // A lock file always names the default registry this way, even behind a mirror.
-    let own = |source: &str| source.starts_with("registry+") && source.ends_with("/crates.io-index");
-    reject_entries(
-        "only crates from cargo's own registry are fetched",
-        sources().filter(|(_, source)| !own(source)).map(|(name, source)| format!("{name} ({source})")),
-    )?;
-    if sources().next().is_none() {
-        return Ok(FetchNeed::Nothing);
+    let lock = seen.nearest_file("Cargo.lock");
+    match lock {
+        Some((_, lock)) => {
+            let lock: CargoLock =
+                toml::from_str(lock).map_err(|error| format!("Cargo.lock: {}", error.message()))?;
+            let sources = || {
+                lock.package.iter().filter_map(|package| Some((&package.name, package.source.as_deref()?)))
+            };
+            // A lock file always names the default registry this way, even behind a mirror.
+            let own = |source: &str| source.starts_with("registry+") && source.ends_with("/crates.io-index");
+            reject_entries(
+                "only crates from cargo's own registry are fetched",
+                sources()
+                    .filter(|(_, source)| !own(source))
+                    .map(|(name, source)| format!("{name} ({source})")),
+            )?;
+            if sources().next().is_none() {
+                return Ok(FetchNeed::Nothing);
+            }
+        }
+        None => {
+            let table = |line: &str| line.trim_start().starts_with('[') && line.contains("dependencies");
+            if !seen.files.values().any(|manifest| manifest.lines().any(table)) {
+                return Ok(FetchNeed::Nothing);
+            }
+        }
     }
     let root = seen.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr")).display();
     let host = seen.tool.version.lines().find_map(|line| line.strip_prefix("host: "));
@@ -116,14 +125,16 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let empty = empty.map(|path| (path.clone(), String::new()));
     Ok(FetchNeed::Fetch(FetchPlan {
         program: seen.tool.program.clone(),
-        args: fetch(&["--locked"]),
-        local: fetch(&["--offline"]),
+        // Without a lock file, cargo writes one, which is stored with the crates.
+        args: fetch(lock.as_ref().map_or(&[], |_| &["--locked"][..])),
+        local: lock.as_ref().map_or(Vec::new(), |_| fetch(&["--offline"])),
         environment: vec![
             ("PATH", format!("{root}/bin:{SYSTEM_PATH}")),
             ("RUSTUP_TOOLCHAIN", root.to_string()),
             ("CARGO_TERM_COLOR", "never".to_owned()),
             // A host that refuses once will refuse again.
             ("CARGO_NET_RETRY", "1".to_owned()),
+            ("CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS", "fallback".to_owned()),
         ],
         files: seen.files.clone().into_iter().chain(empty).collect(),
         folder: seen.folder.to_owned(),
@@ -479,10 +490,9 @@ mod tests {
         assert_eq!(of("", &lock(""), "Cargo.lock"), "nothing");
         assert_eq!(of("", &known, "vendor/a/.cargo-checksum.json"), "nothing");
         assert_eq!(of("", &known, "w/Cargo.lock"), "nothing");
-        assert_eq!(
-            needed(&CARGO, "", &[("Cargo.toml", "[dependencies]\na = \"1\"")]),
-            "unknown: there is no Cargo.lock; only crates that it pins are fetched"
-        );
+        let unlocked = needed(&CARGO, "", &[("Cargo.toml", "[dependencies]\na = \"1\"")]);
+        assert_eq!(unlocked, "in `` fetch --target=h sees Cargo.toml:22");
+        assert_eq!(needed(&CARGO, "", &[("Cargo.toml", "[package]")]), "nothing");
         for from in
             ["git+https://example.org/a#0", "registry+https://example.org/own", "sparse+https://example.org/"]
         {

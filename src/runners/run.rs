@@ -18,9 +18,10 @@ use super::{
     RUNNERS, ReportLocation, SuiteCommand, SuiteOutput, TestProject, TestReport, TestRunner, TestSuite,
     coverage,
     dependencies::{DependencyFetcher, DependencyState, FetchContext, FetchedDependencies, run_to_end},
-    detect_project,
     generic::GenericSuite,
-    overlay, sanitize_line,
+    overlay,
+    projects::{self, Project},
+    sanitize_line,
     toolchains::{self, Toolchain},
 };
 use crate::{
@@ -43,7 +44,9 @@ const REPORT_BYTES: u64 = 64_000_000;
 #[derive(Debug, Clone, Default)]
 pub struct TestRequest {
     pub settings: TestSettings,
-    /// Files that the change affects. The project nearest to these files is tested.
+    /// The project to test. With `None`, the project nearest to the files `at_hand` is tested.
+    pub project: Option<Project>,
+    /// Files that the change affects.
     pub at_hand: Vec<String>,
     /// Id of the test to run, if only one test is requested.
     pub only: Option<String>,
@@ -72,6 +75,8 @@ pub struct TestRun {
     /// Reasons why dependencies were not fetched, if missing dependencies could explain a failure. If the tests did not
     /// pass, also reasons why toolchains do not work in the sandbox.
     pub notes: Vec<String>,
+    /// Other projects of the repository that have tests. Empty if only some tests were requested.
+    pub not_run: Vec<Project>,
     #[serde(skip)]
     pub left_out: Vec<SkippedPath>,
     pub seconds: f64,
@@ -209,7 +214,8 @@ async fn run_suite(
 ) -> Result<TestRun, TestError> {
     let time = request.time.unwrap_or(TIME);
     let place = FetchContext { sandbox, snapshot, cancel };
-    let SelectedSuite { name, folder, mut suite, given } = choose_suite(&place, scratch, &request).await?;
+    let SelectedSuite { name, folder, mut suite, given, paths } =
+        choose_suite(&place, scratch, &request).await?;
     let tools = &given.tools;
     let furnished =
         tools.iter().try_for_each(|tool| tool.link_into(&scratch.out.join("home"), &scratch.tree));
@@ -247,14 +253,51 @@ async fn run_suite(
         notes.extend(given.unreached);
     }
     let seconds = started.elapsed().as_secs_f64();
-    Ok(TestRun { runner: name, folder, found, notes, left_out, seconds })
+    let not_run = match request.only.is_none() && request.targets.is_empty() {
+        true => find_untested(snapshot, &paths, &Project { runner: name, folder: folder.clone() }, &found).await?,
+        false => Vec::new(),
+    };
+    Ok(TestRun { runner: name, folder, found, notes, not_run, left_out, seconds })
 }
+
+/// Returns the other projects of the repository that have tests.
+async fn find_untested(
+    snapshot: &Snapshot,
+    paths: &[String],
+    tested: &Project,
+    found: &TestReport,
+) -> Result<Vec<Project>, TestError> {
+    if tested.runner == COMMAND {
+        return Ok(Vec::new());
+    }
+    let is_covered =
+        |folder: &str| projects::below(&tested.folder, folder).is_some_and(|folder| found.covers(folder));
+    let mut untested = Vec::new();
+    for (project, files) in projects::untested_projects(paths, tested, is_covered) {
+        // Only its text tells whether a Rust file holds tests.
+        let is_own = |path: &str| files.contains(&path);
+        let entries = snapshot.entries().iter().filter(|entry| entry.mode.is_file() && is_own(&entry.path));
+        let has_tests = project.runner != "cargo"
+            || snapshot.read_texts(&entries.collect::<Vec<_>>()).await?.iter().any(|(_, text)| {
+                text.contains("#[test]") || text.contains("::test]") || text.contains("::test(")
+            });
+        if has_tests {
+            untested.push(project);
+        }
+    }
+    Ok(untested)
+}
+
+/// Name of the runner that is the repository's own test command.
+const COMMAND: &str = "command";
 
 struct SelectedSuite {
     name: &'static str,
     folder: String,
     suite: Box<dyn TestSuite>,
     given: TestEnvironment,
+    /// Paths of all files of the commit with the overlay.
+    paths: Vec<String>,
 }
 
 #[derive(Default)]
@@ -364,14 +407,16 @@ async fn choose_suite(
             given.tools.iter().filter_map(|tool| Some(tool.program.parent()?.display().to_string()));
         let path = programs.collect();
         let suite = Box::new(GenericSuite { project, path });
-        return Ok(SelectedSuite { name: "command", folder: String::new(), suite, given });
+        return Ok(SelectedSuite { name: COMMAND, folder: String::new(), suite, given, paths });
     }
     let at_hand: Vec<&str> = request.at_hand.iter().map(String::as_str).collect();
-    let (runner, folder) = detect_project(&paths, &at_hand).ok_or(TestError::NoRunner)?;
-    let below = |path: &String| match folder {
-        "" => Some(path.clone()),
-        folder => Some(path.strip_prefix(folder)?.strip_prefix('/')?.to_owned()),
-    };
+    let named = request.project.as_ref().and_then(|project| {
+        let runner = RUNNERS.iter().find(|runner| runner.name == project.runner)?;
+        Some((runner, project.folder.as_str()))
+    });
+    let detected = || projects::detect_project(&paths, &at_hand);
+    let (runner, folder) = named.or_else(detected).ok_or_else(|| no_runner(&paths))?;
+    let below = |path: &String| projects::below(folder, path).map(str::to_owned);
     project.paths = paths.iter().filter_map(below).collect();
     // A target outside the project means all tests must run: its tests are not known here.
     let targets = request.targets.iter().filter(|path| paths.contains(*path));
@@ -396,7 +441,35 @@ async fn choose_suite(
     })?;
     given.add_toolchain(place, from, (runner, folder), tool, false).await?;
     project.tool = given.tools[0].clone();
-    Ok(SelectedSuite { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
+    let (name, folder) = (runner.name, folder.to_owned());
+    Ok(SelectedSuite { name, folder, suite: (runner.suite)(project), given, paths })
+}
+
+/// Test commands of other languages, by the ending of a manifest's path: the `[test]` table that a person can paste.
+const OTHER_COMMANDS: &[(&str, &str, &str)] = &[
+    ("pom.xml", "mvn -B -o test", "target/surefire-reports"),
+    ("build.gradle", "gradle --offline test", "build/test-results/test"),
+    ("build.gradle.kts", "gradle --offline test", "build/test-results/test"),
+    ("composer.json", "vendor/bin/phpunit --log-junit report.xml", "report.xml"),
+    ("Gemfile", "bundle exec rspec --format RspecJunitFormatter --out report.xml", "report.xml"),
+    (".csproj", "dotnet test --no-restore --logger 'junit;LogFilePath=report.xml'", "report.xml"),
+];
+
+/// Explains that no runner can test these files. For other languages, gives the settings to paste.
+fn no_runner(paths: &[String]) -> TestError {
+    let named = OTHER_COMMANDS.iter().find_map(|(ending, command, report)| {
+        let is_named = |path: &&String| {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            if ending.starts_with('.') { name.ends_with(ending) } else { name == *ending }
+        };
+        let path = paths.iter().filter(is_named).min_by_key(|path| path.matches('/').count())?;
+        Some(format!(
+            "found `{}`, but Countersign runs only the tests of cargo, go, pytest and node by itself; put this into \
+             .github/countersign.toml and adapt it: `[test]`, `command = \"{command}\"`, `report = \"{report}\"`",
+            sanitize_line(path)
+        ))
+    });
+    named.map_or(TestError::NoRunner, TestError::MissingPrerequisite)
 }
 
 /// Directories of test runs. They are deleted on drop.

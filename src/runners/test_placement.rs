@@ -1,6 +1,6 @@
 //! Determines in which files a repository's test runner finds tests, without running it.
 
-use super::{RUNNERS, TestRunner, change_verification::RecordedTestRun, detect_project};
+use super::{RUNNERS, TestRunner, change_verification::RecordedTestRun, projects::detect_project};
 use crate::config::TestSettings;
 
 /// Files in which the tests of a repository may stand.

@@ -1,6 +1,6 @@
 //! Results of a test run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -134,6 +134,9 @@ pub struct TestReport {
     /// Line coverage, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<LineCoverage>,
+    /// Folders of the packages that the run built, relative to the project.
+    #[serde(skip)]
+    packages: BTreeSet<String>,
     #[serde(skip)]
     named: HashMap<String, usize>,
     /// Number of tests seen so far with the same name, by name.
@@ -168,6 +171,18 @@ impl TestReport {
         !self.trouble.is_empty()
             || self.count(missing) > 0
             || self.count(TestOutcome::Failed(TestFailure::Build)) > 0
+    }
+
+    pub(super) fn add_package(&mut self, folder: &str) {
+        self.packages.insert(folder.to_owned());
+    }
+
+    /// Whether the run built or tested something in this folder of the project.
+    pub(super) fn covers(&self, folder: &str) -> bool {
+        let is_inside = |path: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+        let mut tests = self.tests.iter();
+        self.packages.contains(folder)
+            || tests.any(|test| is_inside(&test.id) || test.place.as_deref().is_some_and(is_inside))
     }
 
     /// Adds a test. If the report already has a test of the same name, a number is appended to the new test's name.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
-use super::*;
+use super::{projects::detect_project, *};
 
 fn recorded(name: &str) -> String {
     let path = format!("{}/fixtures/runners/reports/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -227,6 +227,33 @@ fn node_test_report_is_parsed() {
     assert_eq!(found.trouble, [""; 0]);
     assert!(message(&found, "test/planted.test.js > fails").contains("4 !== 5"));
     assert!(message(&found, "test/missing-import.test.js").contains("Cannot find package 'no-such-module'"));
+}
+
+/// Go 1.19 writes build errors to its standard error only, and has no event for them. Go 1.22 has the event.
+#[test]
+fn build_errors_of_older_go_versions_are_parsed() {
+    let stderr = "# example.com/m/imp\nimp/c_test.go:2:20: cannot find module providing package example.com/m/none: x\n\
+                  # example.com/m/bad [example.com/m/bad.test]\nbad/b_test.go:3:27: undefined: missing\n";
+    let lines = "FAIL\texample.com/m/imp [setup failed]\nFAIL\texample.com/m/bad [build failed]\n";
+    let events = ["imp [setup", "bad [build"].map(|which| {
+        let package = which.split(' ').next().unwrap();
+        format!(
+            r#"{{"Action":"output","Package":"example.com/m/{package}","Output":"FAIL\texample.com/m/{which} failed]\n"}}{}"#,
+            format!("\n{{\"Action\":\"fail\",\"Package\":\"example.com/m/{package}\"}}\n")
+        )
+    });
+    for stdout in [lines.to_owned(), events.concat()] {
+        let output = SuiteOutput { stderr: stderr.to_owned(), ..suite_output(CommandExit::Exit(1), &stdout, &[]) };
+        let found = read(&go::RUNNER, project(), output);
+        assert_eq!(
+            test_lines(&found),
+            [
+                "example.com/m/bad: missing symbol or import at bad/b_test.go:3",
+                "example.com/m/imp: missing symbol or import at imp/c_test.go:2"
+            ]
+        );
+        assert_eq!(found.trouble, [""; 0]);
+    }
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(super) struct Toolchain {
     pub(super) home: Vec<(&'static str, PathBuf)>,
     /// Folder tree whose `node_modules` folders are linked into the tests' tree.
     pub(super) modules: Option<PathBuf>,
+    /// Folder tree with the lock files that a fetch wrote. Those that the tests' tree lacks are copied into it.
+    pub(super) locks: Option<PathBuf>,
     /// Prebuilt standard library. Each run works on its own copy.
     pub(super) built: Option<PathBuf>,
     pub(super) environment: Vec<(&'static str, String)>,
@@ -76,6 +78,9 @@ impl Toolchain {
             let link = home.join(name);
             link.parent().map_or(Ok(()), fs::create_dir_all)?;
             symlink(target, link)?;
+        }
+        if let Some(made) = &self.locks {
+            copy_locks(made, made, tree)?;
         }
         let Some(made) = &self.modules else { return Ok(()) };
         link_modules(made, &open(tree, overlay::FOLDER, Mode::empty())?, 0)
@@ -203,6 +208,25 @@ pub(super) fn java_config_files(etc: &Path) -> Vec<PathBuf> {
     let java = entries(etc).filter(|path| named(path, |name| name.starts_with("java-")));
     let java = java.flat_map(|path| entries(&path)).filter(|path| !named(path, |name| name == "management"));
     java.chain(["maven/m2.conf", "maven/logging"].map(|name| etc.join(name))).collect()
+}
+
+/// Copies the `Cargo.lock` files below `folder`, which is below `made`, to the same places in the tree, if they are missing
+/// there.
+fn copy_locks(made: &Path, folder: &Path, tree: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)?.flatten() {
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        let name = path.strip_prefix(made).unwrap_or(&path);
+        if kind.is_dir() {
+            copy_locks(made, &path, tree)?;
+        } else if kind.is_file()
+            && entry.file_name() == "Cargo.lock"
+            && tree.join(name).symlink_metadata().is_err()
+            && let Some(name) = name.to_str()
+        {
+            overlay::write_overlay_file(tree, name, Some(&fs::read(&path)?))?;
+        }
+    }
+    Ok(())
 }
 
 /// Links the entries of fetched `node_modules` folders into the tree; `depth` is the current depth below the root of

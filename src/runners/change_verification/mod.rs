@@ -50,7 +50,7 @@ pub struct RecordedTestRun {
     /// pass, also reasons why toolchains do not work in the sandbox.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Notes on files that were left out of the checkout.
+    /// Notes on files that were left out of the checkout, and on projects whose tests were not run.
     #[serde(default)]
     pub left_out: Vec<String>,
     pub seconds: f64,
@@ -240,9 +240,14 @@ impl ChangeVerifier {
     ) -> Result<RecordedTestRun, TestError> {
         let tested = workspace.run(&self.sandbox, &self.snapshot, request, &self.stop).await?;
         let left_out = tested.left_out.iter().take(MOST_LEFT_OUT);
-        let left_out = left_out
-            .map(|file| format!("`{}` was left out: {}", sanitize_line(&file.path), file.why))
-            .collect();
+        let left_out =
+            left_out.map(|file| format!("`{}` was left out: {}", sanitize_line(&file.path), file.why));
+        let more = tested.not_run.len().saturating_sub(MOST_LEFT_OUT);
+        let not_run: Vec<_> = tested.not_run.iter().take(MOST_LEFT_OUT).map(ToString::to_string).collect();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let not_run = (!not_run.is_empty())
+            .then(|| format!("other tests of the repository were not run: {}{more}", not_run.join(", ")));
+        let left_out = left_out.chain(not_run).collect();
         Ok(RecordedTestRun {
             runner: tested.runner.to_owned(),
             folder: tested.folder,
