@@ -41,7 +41,7 @@ fn skipped(output: &Output) -> bool {
     ];
     const RUNNERS: [&str; 4] = [
         "Rust's tests need rustc and cargo; install them by rustup or `apt install cargo`: ",
-        "Go's tests need Go 1.24 or newer; install it (`apt install golang`, or a newer one from its makers): ",
+        "Go's tests need Go 1.19 or newer; install it (`apt install golang`, or a newer one from its makers): ",
         "Python's tests need python3 with pytest; install it with `python3 -m pip install pytest`: ",
         "JavaScript's tests need Node 20 or newer; install it (`apt install nodejs npm`, or a newer one from its makers): ",
     ];
