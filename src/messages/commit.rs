@@ -77,6 +77,15 @@ pub fn change_title(report: &ChangeReport, convention: CommitConvention, is_bug:
     }
 }
 
+/// Returns the subject of a commit that changes a pushed change.
+pub fn follow_up_title(fixes_ci: bool, convention: CommitConvention) -> String {
+    let words = if fixes_ci { "fix the failing checks" } else { "address review comments" };
+    match convention {
+        CommitConvention::Plain => capitalize(words),
+        CommitConvention::Conventional => format!("chore: {words}"),
+    }
+}
+
 /// Lowercases the first letter, unless the second letter is uppercase, which suggests a name.
 fn lowercase_first(text: &str) -> String {
     let mut chars = text.chars();

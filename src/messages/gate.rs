@@ -29,6 +29,9 @@ const MOST_TABLE_ROWS: usize = 5;
 const MOST_DETAILS: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
 const DIFF_CHARS: usize = 6_000;
+/// Maximum number of open questions to show. `QUESTION_CHARS` is the maximum length of each.
+const MOST_QUESTIONS: usize = 3;
+const QUESTION_CHARS: usize = 300;
 /// Maximum number of characters shown of the document. GitHub's limit for the whole comment is 65,536.
 const DOCUMENT_CHARS: usize = 50_000;
 /// Maximum number of characters shown of code, about half of a comment.
@@ -57,6 +60,10 @@ pub struct GateCard {
     pub dismissed: Vec<Finding>,
     /// Text of each requirement, by the requirement's id.
     pub requirements: BTreeMap<String, String>,
+    /// Questions to people that the document leaves open.
+    pub questions: Vec<String>,
+    /// Diff from the version that people sent back last.
+    pub since: Option<String>,
     /// The drafter's summary of the document.
     pub summary: String,
     /// Report about the change; `None` if the document is not a change.
@@ -241,7 +248,16 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
         )
     }));
     parts.extend(card.unchanged.as_deref().map(unchanged_text));
+    if waits && !card.questions.is_empty() {
+        parts.push(open_questions(&card.questions, &card.stage));
+    }
     parts.extend(review_parts(card));
+    parts.extend(
+        card.since
+            .as_ref()
+            .filter(|_| waits)
+            .map(|diff| details_block("What changed since the last version", &code_block("diff", diff, DIFF_CHARS).to_string())),
+    );
     parts.extend(card.report.as_ref().map(|report| report.gate_summary(card.findings.is_empty())));
     if let Some(whole) = &card.whole {
         parts.push(whole.to_details(&card.stage));
@@ -298,6 +314,18 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
         provenance.run
     ));
     OutboundBody::frame(rehearsal_banner(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+fn open_questions(questions: &[String], stage: &str) -> String {
+    let rows = questions.iter().take(MOST_QUESTIONS);
+    let rows: String = rows.map(|question| format!("\n- {}", inline_text(question, QUESTION_CHARS))).collect();
+    let more = questions.len().saturating_sub(MOST_QUESTIONS);
+    let more =
+        if more > 0 { format!("\n- … and {}", count(more, "more question", "more questions")) } else { String::new() };
+    format!(
+        "**The {} asks you**\n{rows}{more}\n\nAnswer with `/revise`, or accept what it assumes.",
+        stage_name(stage)
+    )
 }
 
 impl WholeDocument {
@@ -547,6 +575,8 @@ mod tests {
             findings,
             dismissed: Vec::new(),
             requirements: BTreeMap::from([("REQ-1".into(), "Each week has a total".into())]),
+            questions: vec![],
+            since: None,
             summary: "Reads a file.".into(),
             report: None,
             whole: None,

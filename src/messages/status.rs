@@ -366,12 +366,12 @@ fn waiting_text(waiting: &RunWaitReason) -> String {
             format_day_and_time(*until)
         ),
         RunWaitReason::Decision { verdict, gate_url } => {
-            let what = gate_url.as_ref().map_or("its gate".to_owned(), |url| link("gate comment", url));
+            let what = gate_url.as_ref().map_or("gate".to_owned(), |url| link("gate comment", url));
             match verdict {
                 None | Some(Verdict::Approved) => {
-                    format!("**Waits for someone with {}**: {what}.", access_name(Role::Write))
+                    format!("**Waits for someone with {}** to answer the {what}.", access_name(Role::Write))
                 }
-                Some(verdict) => format!("**Waits for a decision** (the verdict is {verdict}): {what}."),
+                Some(verdict) => format!("**Waits for a decision** (the verdict is {verdict}) in the {what}."),
             }
         }
         RunWaitReason::Budget { url } => {

@@ -192,6 +192,11 @@ pub trait StageDocument: Send + Sync {
         String::new()
     }
 
+    /// Returns the questions to people that the text leaves open.
+    fn open_questions(&self, _text: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Returns a summary for the people who decide, at most forty lines of Markdown.
     fn summary(&self, text: &str) -> String;
 

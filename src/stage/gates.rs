@@ -828,6 +828,7 @@ pub(super) async fn send_back_to_drafter(
     let more = require_state(&s.policy)?.max_rounds;
     let words = visible_text(words);
     s.hidden = merge_hidden(s.hidden.iter().chain(&words.hidden));
+    s.sent_back = s.round.document;
     s.round.send_back(&words.text, more);
     (s.asked, s.approval, s.edited) = (None, None, None);
     (s.stop, s.wished) = (None, None);

@@ -146,6 +146,9 @@ pub struct StageState {
     /// State of the watch over the pushed change.
     #[serde(default)]
     after: MergeWatch,
+    /// The version that people sent back last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sent_back: Option<Hash>,
     /// Whether the newest draft left a version unchanged that the review had approved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unchanged: bool,

@@ -320,6 +320,11 @@ async fn gate_card(
         findings: s.round.findings.open().cloned().collect(),
         dismissed: s.round.findings.dismissed().cloned().collect(),
         requirements: v.doc.requirements(&design),
+        questions: v.doc.open_questions(&design),
+        since: match s.sent_back.filter(|before| Some(*before) != s.round.document) {
+            Some(before) => Some(publication::text_diff(&load_text(cx, &before).await?, &design)),
+            None => None,
+        },
         summary: v.doc.summary(&design),
         report: v.doc.change_report(&design),
         whole: match s.target(v) {
@@ -508,8 +513,10 @@ pub(super) async fn commit_message(
 ) -> Result<String, StepError> {
     let (cx, issue) = (v.cx, require_state(&s.issue)?);
     let row = s.approval.as_ref();
+    let follow_up =
+        (!s.after.is_new()).then(|| messages::follow_up_title(s.after.is_fixing_ci(), s.convention));
     let change = change_title(s, v).await?.map(|(title, report)| ChangeCommit {
-        title,
+        title: follow_up.unwrap_or(title),
         why: report.why,
         acceptance: row.map(|row| acceptance(row, cx)),
         approved_by: row.iter().flat_map(|row| approvers(row)).cloned().collect(),

@@ -298,6 +298,10 @@ impl StageDocument for DesignDocument {
         )
     }
 
+    fn open_questions(&self, text: &str) -> Vec<String> {
+        lld::open_questions(text)
+    }
+
     fn summary(&self, text: &str) -> String {
         lld::summary(text)
     }

@@ -133,7 +133,7 @@ async fn run_with_endless_findings_ends_at_the_round_cap_with_the_best_version()
 
     - Step 8 of 9: human gate: verdict
 
-    **Waits for a decision** (the verdict is REVISE): [gate comment](HUB/maya/tally/issues/1#issuecomment-1025).
+    **Waits for a decision** (the verdict is REVISE) in the [gate comment](HUB/maya/tally/issues/1#issuecomment-1025).
 
     ▸ Details
 

@@ -254,7 +254,7 @@ async fn pull_request_for_a_spec_has_tests_that_fail_without_the_new_code() {
     - ✅ **Spec**: approved by the reviewer, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
     - Step 16 of 18: code gate
 
-    **Waits for someone with write access**: [gate comment](HUB/maya/tally/issues/1#issuecomment-1065).
+    **Waits for someone with write access** to answer the [gate comment](HUB/maya/tally/issues/1#issuecomment-1065).
 
     ▸ Details
 

@@ -161,8 +161,8 @@ fn with_test(text: &str, test: &AdversarialTestFile, base: &BTreeMap<String, Str
     // In a source file of Rust the last line closes the tests' module.
     let module = before.rfind("\n}").filter(|_| can_hold_inline_tests(&test.path));
     let (above, below) = before.split_at(module.map_or(before.len(), |at| at + 1));
-    // Indenting the lines could change a string in them.
-    let after = format!("{}\n\n{}\n{below}", above.trim_end(), test.text.trim_end());
+    let tests = if module.is_some() { indent(test.text.trim_end()) } else { test.text.trim_end().to_owned() };
+    let after = format!("{}\n\n{tests}\n{below}", above.trim_end());
     let longest = if matches!(file.body, FileChangeBody::Whole(_)) { usize::MAX } else { 0 };
     let (block, length) = file.block.as_ref()?;
     let language = text[block.start + length..file.content.start].trim();
@@ -170,6 +170,16 @@ fn with_test(text: &str, test: &AdversarialTestFile, base: &BTreeMap<String, Str
     let proves = format!("Proves: {}\n\n", test.requirement);
     let proves = if file.proves.contains(&test.requirement) { "" } else { &proves };
     Some(format!("{}{proves}{fence}{}", &text[..block.start], &text[block.end..]))
+}
+
+/// Indents Rust code by one level. Leaves it as it is if a string may continue on the next line.
+fn indent(code: &str) -> String {
+    let is_closed = |line: &str| line.replace("\\\"", "").replace("'\"'", "").matches('"').count() % 2 == 0;
+    if code.contains("r#") || !code.lines().all(is_closed) {
+        return code.to_owned();
+    }
+    let lines = code.lines().map(|line| if line.is_empty() { String::new() } else { format!("    {line}") });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Adds a new file to the tests section.

@@ -305,7 +305,7 @@ fn check_scope(
             None if allowed.is_reopened && of_section && asked.contains(&file.path) => {}
             None => {
                 let or = match asked.contains(&file.path) {
-                    true => ", or, if the change needs it, write it again until people are asked",
+                    true => ", or, if the change needs it, keep it: people are asked after the last draft",
                     false => "",
                 };
                 say("files.scope", format!("`{path}` is not in the approved spec; leave it out{or}"));

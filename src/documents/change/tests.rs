@@ -140,7 +140,7 @@ fn files_beyond_scope_returns_only_files_that_a_person_is_able_to_allow() {
         let text = format!("# 42 - Change: X\n\nX.\n\n## Code\n\n### `{path}` (Add)\n\n```text\nx\n```\n");
         let mistakes = check(&text, ISSUE, &allowed, &base_files(), &ChangeTestTree);
         assert!(
-            !mistakes.iter().any(|mistake| mistake.message.contains("until people are asked")),
+            !mistakes.iter().any(|mistake| mistake.message.contains("people are asked after the last draft")),
             "{mistakes:?}"
         );
     }
@@ -627,13 +627,17 @@ fn adversarial_test_is_added_to_the_end_of_its_file_or_module() {
     let change = "## Tests\n\n### `src/f.rs` (Modify)\n\n```\n<<<<<<< SEARCH\n    fn a() {}\n=======\n    fn a() {\n        \
                   f();\n    }\n>>>>>>> REPLACE\n```\n";
     let base = BTreeMap::from([("src/f.rs".to_owned(), source.to_owned())]);
-    let tests = [adversarial_test("src/f.rs", "REQ-1", test)];
-    let text = adversarial::with_adversarial_tests(change, &tests, &base);
-    let files = apply(&parse(&text), &base).unwrap();
-    let made = files[0].1.as_deref().unwrap();
-    let end = "        f();\n    }\n\n#[test]\nfn t() {\n    assert!(f() > 1);\n}\n}\n";
-    assert!(made.ends_with(end), "{made}");
-    assert_eq!(parse(&text).files[0].proves, ["REQ-1"]);
+    let long = "#[test]\nfn t() {\n    assert_eq!(g(), \"a\nb\");\n}\n";
+    for (test, expected) in
+        [(test, "    #[test]\n    fn t() {\n        assert!(f() > 1);\n    }\n"), (long, long)]
+    {
+        let tests = [adversarial_test("src/f.rs", "REQ-1", test)];
+        let text = adversarial::with_adversarial_tests(change, &tests, &base);
+        let files = apply(&parse(&text), &base).unwrap();
+        let made = files[0].1.as_deref().unwrap();
+        assert!(made.ends_with(&format!("        f();\n    }}\n\n{expected}}}\n")), "{made}");
+        assert_eq!(parse(&text).files[0].proves, ["REQ-1"]);
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub use parse::{
 pub(in crate::documents) use parse::{find_column, function_names, items_in, parse_with_schema, tables_in};
 pub(in crate::documents) use place::{first_line, names_section, path_of_place};
 pub use place::{line_of, place_exists, unchanged_at};
-pub use summary::summary;
+pub use summary::{open_questions, summary};
 
 use std::{
     cmp::Reverse,

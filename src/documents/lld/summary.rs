@@ -4,10 +4,15 @@ use super::{ChangeType, parse};
 
 const GOAL_LINES: usize = 10;
 const FILES: usize = 15;
-const QUESTIONS: usize = 5;
 
-/// Returns a summary with the goal, the files, the number of requirements and scenarios, and the open questions. The
-/// summary quotes the document and has at most 40 lines of Markdown.
+/// Returns the questions that the design leaves open.
+pub fn open_questions(text: &str) -> Vec<String> {
+    let open = parse(text).open_questions.into_iter().filter(|question| !question.done);
+    open.map(|question| question.text).collect()
+}
+
+/// Returns a summary with the goal, the files, and the number of requirements and scenarios. The summary quotes the
+/// document and has at most 40 lines of Markdown.
 pub fn summary(text: &str) -> String {
     let lld = parse(text);
     let mut out: Vec<String> = Vec::new();
@@ -27,20 +32,15 @@ pub fn summary(text: &str) -> String {
     }
     out.push(String::new());
     out.push(format!("Requirements: {}. Test scenarios: {}.", lld.requirements.len(), lld.scenarios.len()));
-    let open: Vec<_> = lld.open_questions.iter().filter(|question| !question.done).collect();
-    if !open.is_empty() {
-        out.push(format!("\nOpen questions: {}.\n", open.len()));
-        out.extend(open.iter().take(QUESTIONS).map(|question| format!("- {}", question.text)));
-    }
     out.join("\n").trim().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tests::filled_template, summary};
+    use super::{super::tests::filled_template, open_questions, summary};
 
     #[test]
-    fn design_summary_shows_changed_files_requirement_counts_and_open_questions() {
+    fn design_summary_shows_changed_files_and_requirement_counts() {
         let text = filled_template()
             .replace("### Open Questions\n\nNone.", "### Open Questions\n\n- [ ] Which?\n- [x] Done.");
         insta::assert_snapshot!(summary(&text), @r#"
@@ -49,11 +49,8 @@ mod tests {
         - Modify `src/lib.rs`: the exit code is 2
 
         Requirements: 1. Test scenarios: 1.
-
-        Open questions: 1.
-
-        - Which?
         "#);
+        assert_eq!(open_questions(&text), ["Which?"]);
         let long = text
             .replace("the exit code is 2", "a\na")
             .repeat(3)
