@@ -129,7 +129,8 @@ impl TestCommand {
                 })
                 .collect();
             report["not_run"] = json!(not_run);
-            report["others"] = json!(others.iter().filter_map(|(_, tested)| tested.as_ref().ok()).collect::<Vec<_>>());
+            report["others"] =
+                json!(others.iter().filter_map(|(_, tested)| tested.as_ref().ok()).collect::<Vec<_>>());
             print_line(serde_json::to_string_pretty(&report)?);
         } else {
             table(&first).iter().for_each(print_line);
@@ -137,7 +138,9 @@ impl TestCommand {
             for (project, tested) in &others {
                 match tested {
                     Ok(tested) => table(tested).iter().for_each(print_line),
-                    Err(why) => print_line(format_args!("not run: {project}: {}", sanitize_line(&why.to_string()))),
+                    Err(why) => {
+                        print_line(format_args!("not run: {project}: {}", sanitize_line(&why.to_string())))
+                    }
                 }
             }
         }

@@ -252,12 +252,12 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
         parts.push(open_questions(&card.questions, &card.stage));
     }
     parts.extend(review_parts(card));
-    parts.extend(
-        card.since
-            .as_ref()
-            .filter(|_| waits)
-            .map(|diff| details_block("What changed since the last version", &code_block("diff", diff, DIFF_CHARS).to_string())),
-    );
+    parts.extend(card.since.as_ref().filter(|_| waits).map(|diff| {
+        details_block(
+            "What changed since the last version",
+            &code_block("diff", diff, DIFF_CHARS).to_string(),
+        )
+    }));
     parts.extend(card.report.as_ref().map(|report| report.gate_summary(card.findings.is_empty())));
     if let Some(whole) = &card.whole {
         parts.push(whole.to_details(&card.stage));
@@ -318,10 +318,14 @@ pub fn gate_comment(card: &GateCard) -> OutboundBody {
 
 fn open_questions(questions: &[String], stage: &str) -> String {
     let rows = questions.iter().take(MOST_QUESTIONS);
-    let rows: String = rows.map(|question| format!("\n- {}", inline_text(question, QUESTION_CHARS))).collect();
+    let rows: String =
+        rows.map(|question| format!("\n- {}", inline_text(question, QUESTION_CHARS))).collect();
     let more = questions.len().saturating_sub(MOST_QUESTIONS);
-    let more =
-        if more > 0 { format!("\n- … and {}", count(more, "more question", "more questions")) } else { String::new() };
+    let more = if more > 0 {
+        format!("\n- … and {}", count(more, "more question", "more questions"))
+    } else {
+        String::new()
+    };
     format!(
         "**The {} asks you**\n{rows}{more}\n\nAnswer with `/revise`, or accept what it assumes.",
         stage_name(stage)

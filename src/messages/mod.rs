@@ -30,7 +30,8 @@ mod status;
 pub use approvals::{ApprovalProgress, OwnedFiles, join_names};
 pub use check_run::{CheckCard, CheckRunState, check_name, check_run_text};
 pub use commit::{
-    AUDIT_TRAILER, ChangeCommit, CommitCard, CommitConvention, CommitKind, change_title, commit_message, follow_up_title,
+    AUDIT_TRAILER, ChangeCommit, CommitCard, CommitConvention, CommitKind, change_title, commit_message,
+    follow_up_title,
 };
 pub use cost::{
     BudgetCap, CapAmounts, CostHistory, CostView, PauseCard, PauseResolution, budget_pause_comment,

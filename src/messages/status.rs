@@ -371,7 +371,9 @@ fn waiting_text(waiting: &RunWaitReason) -> String {
                 None | Some(Verdict::Approved) => {
                     format!("**Waits for someone with {}** to answer the {what}.", access_name(Role::Write))
                 }
-                Some(verdict) => format!("**Waits for a decision** (the verdict is {verdict}) in the {what}."),
+                Some(verdict) => {
+                    format!("**Waits for a decision** (the verdict is {verdict}) in the {what}.")
+                }
             }
         }
         RunWaitReason::Budget { url } => {

@@ -4,7 +4,7 @@ use super::{StepContext, github_error};
 use crate::{
     engine::StepError,
     github::{Comment, OutboundBody},
-    types::Timestamp,
+    types::{IssueNo, Timestamp},
 };
 
 /// Returns the marker that identifies the comment with this key and visit.
@@ -18,14 +18,22 @@ pub async fn post_announcement(
     key: &str,
     body: &OutboundBody,
 ) -> Result<(String, Timestamp), StepError> {
+    post_announcement_on(cx, cx.run().trigger.issue, key, body).await
+}
+
+/// Posts a comment like [`post_announcement`], on this issue or pull request.
+pub async fn post_announcement_on(
+    cx: &StepContext,
+    place: IssueNo,
+    key: &str,
+    body: &OutboundBody,
+) -> Result<(String, Timestamp), StepError> {
     let repo = cx.tools().repository(cx).await?.with_question_priority();
     let marker = &comment_marker(cx, key, cx.visit());
     let repo = &repo;
     cx.once(key, |entry| async move {
-        let posted: Comment = repo
-            .ensure_comment(cx.run().trigger.issue, marker, body, entry.interrupted)
-            .await
-            .map_err(github_error)?;
+        let posted: Comment =
+            repo.ensure_comment(place, marker, body, entry.interrupted).await.map_err(github_error)?;
         Ok((posted.url, posted.updated_at))
     })
     .await

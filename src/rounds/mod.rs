@@ -32,7 +32,7 @@ mod step_services;
 mod tool_loop;
 
 pub use adversarial::{AdversarialTestSet, record_adversarial_findings, request_adversarial_tests};
-pub use announcements::{comment_marker, post_announcement};
+pub use announcements::{comment_marker, post_announcement, post_announcement_on};
 pub use budget::{
     BudgetShortfall, ResumeDecision, pause_for_budget, quote_cost, resume_from_budget_pause, run_spending,
 };

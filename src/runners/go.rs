@@ -209,7 +209,9 @@ fn split_build_errors(stderr: &str) -> HashMap<&str, String> {
     for line in stderr.lines() {
         match line.strip_prefix("# ") {
             Some(name) => package = name.split(' ').next().unwrap_or(name),
-            None if !package.is_empty() => append_bounded(errors.entry(package).or_default(), &format!("{line}\n")),
+            None if !package.is_empty() => {
+                append_bounded(errors.entry(package).or_default(), &format!("{line}\n"))
+            }
             None => {}
         }
     }

@@ -75,7 +75,8 @@ pub(super) fn untested_projects<'p>(
     all.sort_by_key(|(order, _, folder)| (depth(folder), *folder, *order));
     all.dedup_by_key(|(order, _, folder)| (*folder, *order));
     let owner = |runner: &str, path: &str| {
-        let own = all.iter().filter(|(_, other, folder)| other.name == runner && below(folder, path).is_some());
+        let own =
+            all.iter().filter(|(_, other, folder)| other.name == runner && below(folder, path).is_some());
         own.max_by_key(|(.., folder)| depth(folder)).map(|(.., folder)| *folder)
     };
     let mut untested = Vec::new();
@@ -106,9 +107,10 @@ fn is_test_file(runner: &str, path: &str) -> bool {
         _ => {
             let is_script = matches!(ending, "js" | "cjs" | "mjs" | "jsx" | "ts" | "cts" | "mts" | "tsx");
             is_script
-                && (["test", "spec"].iter().any(|word| {
-                    stem.strip_suffix(word).is_some_and(|rest| rest.ends_with(['.', '-', '_']))
-                }) || path.split('/').any(|part| matches!(part, "test" | "__tests__")))
+                && (["test", "spec"]
+                    .iter()
+                    .any(|word| stem.strip_suffix(word).is_some_and(|rest| rest.ends_with(['.', '-', '_'])))
+                    || path.split('/').any(|part| matches!(part, "test" | "__tests__")))
         }
     }
 }
@@ -129,10 +131,25 @@ mod tests {
             ("Cargo.toml src/a.rs web/package.json web/test/a.js", ("cargo", ""), &[][..], "node in web"),
             ("Cargo.toml src/a.rs web/package.json web/a.js", ("cargo", ""), &[], ""),
             ("Cargo.toml pyproject.toml tests/test_a.py", ("cargo", ""), &[], "pytest in the root folder"),
-            ("Cargo.toml a/Cargo.toml a/src/a.rs b/Cargo.toml b/src/b.rs", ("cargo", ""), &["a"], "cargo in b"),
+            (
+                "Cargo.toml a/Cargo.toml a/src/a.rs b/Cargo.toml b/src/b.rs",
+                ("cargo", ""),
+                &["a"],
+                "cargo in b",
+            ),
             ("go.mod a_test.go sub/go.mod sub/s_test.go", ("go", ""), &[], "go in sub"),
-            ("go.mod a_test.go sub/go.mod sub/s.go testdata/x/go.mod testdata/x/x_test.go", ("go", ""), &[], ""),
-            ("a/pyproject.toml a/test_a.py b/pyproject.toml b/b_test.py", ("pytest", "a"), &[], "pytest in b"),
+            (
+                "go.mod a_test.go sub/go.mod sub/s.go testdata/x/go.mod testdata/x/x_test.go",
+                ("go", ""),
+                &[],
+                "",
+            ),
+            (
+                "a/pyproject.toml a/test_a.py b/pyproject.toml b/b_test.py",
+                ("pytest", "a"),
+                &[],
+                "pytest in b",
+            ),
             ("package.json a/package.json a/src/a.spec.ts", ("node", ""), &["a"], ""),
             ("package.json a/package.json a/src/a.spec.ts", ("node", ""), &[], "node in a"),
         ] {

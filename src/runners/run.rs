@@ -254,7 +254,9 @@ async fn run_suite(
     }
     let seconds = started.elapsed().as_secs_f64();
     let not_run = match request.only.is_none() && request.targets.is_empty() {
-        true => find_untested(snapshot, &paths, &Project { runner: name, folder: folder.clone() }, &found).await?,
+        true => {
+            find_untested(snapshot, &paths, &Project { runner: name, folder: folder.clone() }, &found).await?
+        }
         false => Vec::new(),
     };
     Ok(TestRun { runner: name, folder, found, notes, not_run, left_out, seconds })

@@ -243,7 +243,8 @@ fn build_errors_of_older_go_versions_are_parsed() {
         )
     });
     for stdout in [lines.to_owned(), events.concat()] {
-        let output = SuiteOutput { stderr: stderr.to_owned(), ..suite_output(CommandExit::Exit(1), &stdout, &[]) };
+        let output =
+            SuiteOutput { stderr: stderr.to_owned(), ..suite_output(CommandExit::Exit(1), &stdout, &[]) };
         let found = read(&go::RUNNER, project(), output);
         assert_eq!(
             test_lines(&found),

@@ -10,7 +10,7 @@ use crate::{
     engine::{GateAnswer, StepError},
     github::{LineComment, none_if_refused},
     messages,
-    rounds::{self, github_error, load_text, post_announcement},
+    rounds::{self, github_error, load_text, post_announcement_on},
     types::Timestamp,
 };
 
@@ -54,8 +54,15 @@ struct ChangeRequest {
 
 impl ChangeRequest {
     fn new(answer: &GateAnswer) -> Self {
-        let (text, review) = (answer.text.clone(), answer.review);
+        let (mut text, review) = (answer.text.clone(), answer.review);
         let part = NamedPart::parse(&text, review.is_some());
+        // The word that names the part is for us.
+        if part.is_some()
+            && review.is_none()
+            && let Some((_, rest)) = text.trim_start().split_once(char::is_whitespace)
+        {
+            text = rest.trim_start().to_owned();
+        }
         Self { key: answer.cause.to_string(), text, review, by: answer.by.login.clone(), at: answer.at, part }
     }
 }
@@ -93,15 +100,19 @@ pub(super) async fn take_requests(
             Some(review) => load_line_comments(s, v, review).await?,
             None => Vec::new(),
         };
+        let on_tests = count_on_tests(s, v, &comments).await?;
         let wants_tests = match request.part {
             Some(part) => part == NamedPart::Tests,
-            None => is_about_tests(s, v, &comments).await?,
+            None => on_tests > 0,
         };
         if let Some(test) =
             v.doc.named_test(&document, &request.text).filter(|_| !wants_tests && request.part.is_none())
         {
             let reply = messages::unclear_request_reply(&request.by, &test, request.review.is_some());
-            post_announcement(cx, &format!("unclear-{}", request.key), &reply).await?;
+            // The reply stands where the person wrote.
+            let pushed = s.proposal.as_ref().filter(|_| request.review.is_some() || !is_at_gate);
+            let place = pushed.map_or(cx.run().trigger.issue, |pushed| pushed.pull);
+            post_announcement_on(cx, place, &format!("unclear-{}", request.key), &reply).await?;
             let now = cx.now(&format!("unclear-{}-at", request.key)).await?;
             s.asked.iter_mut().for_each(|asked| asked.unclear_request = Some(now));
             if let Some(number) = request.review {
@@ -112,6 +123,7 @@ pub(super) async fn take_requests(
         }
         if wants_tests && v.doc.info().target == PublicationTarget::Code {
             s.wants_tests.get_or_insert_with(|| (request.by.clone(), request.at));
+            s.wants_code |= on_tests < comments.len();
         }
         if request.review.is_some() {
             record_remarks(s, v, comments, &request).await?;
@@ -121,15 +133,16 @@ pub(super) async fn take_requests(
     Ok(Some(words.join("\n\n")).filter(|words| !words.is_empty()))
 }
 
-/// Whether one of these comments is on a line of a locked test of the pushed change.
-async fn is_about_tests(
+/// Returns how many of these comments are on lines of locked tests of the pushed change.
+async fn count_on_tests(
     s: &StageState,
     v: &StepVisit<'_>,
     comments: &[LineComment],
-) -> Result<bool, StepError> {
-    let Some(pushed) = s.proposal.as_ref().filter(|_| !comments.is_empty()) else { return Ok(false) };
+) -> Result<usize, StepError> {
+    let Some(pushed) = s.proposal.as_ref().filter(|_| !comments.is_empty()) else { return Ok(0) };
     let text = load_text(v.cx, &pushed.document).await?;
-    Ok(comments.iter().any(|comment| v.doc.is_test_line(&text, &comment.path, comment.line)))
+    let is_on_test = |comment: &&LineComment| v.doc.is_test_line(&text, &comment.path, comment.line);
+    Ok(comments.iter().filter(is_on_test).count())
 }
 
 /// Reads the line comments of a review of the pushed change. Returns an empty list before the first push.

@@ -155,6 +155,9 @@ pub struct StageState {
     /// Person who asked for other tests than the locked ones, and the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wants_tests: Option<(String, Timestamp)>,
+    /// Whether the same request also asks for other code.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    wants_code: bool,
     /// The pending exception request. The field `leaves` lists the exceptions granted so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wished: Option<PendingException>,
@@ -258,6 +261,16 @@ impl StageState {
     /// Returns who asked for other tests, and when, if the request that sent the change back did. Clears this.
     pub fn take_test_request(&mut self) -> Option<(String, Timestamp)> {
         self.wants_tests.take()
+    }
+
+    /// Whether a person who asked for other tests also asked for other code, and no draft has followed yet.
+    pub fn wants_code(&self) -> bool {
+        self.wants_code
+    }
+
+    /// Records that the drafter of the code answered people's requests.
+    pub fn clear_code_request(&mut self) {
+        self.wants_code = false;
     }
 
     /// Adds a background text for the models. It replaces an earlier text of the same kind.

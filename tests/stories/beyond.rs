@@ -53,7 +53,10 @@ impl World {
         assert_eq!(at, (RunViewStatus::Asking, "NL"), "{:?}\n{}", run.why, self.thread());
         self.nothing_is_pushed();
         let status = self.status().body;
-        assert!(status.contains("**Waits for someone with write access** to answer the [gate comment]"), "{status}");
+        assert!(
+            status.contains("**Waits for someone with write access** to answer the [gate comment]"),
+            "{status}"
+        );
         self.labels();
         self.checks();
         let prefix = format!("/approve {word} ");

@@ -155,24 +155,33 @@ async fn test_changed_by_a_review_stays_changed_after_a_later_request_for_other_
     }
     const ALLOWED: &str = "replace the locked tests; allowed by `sam`";
     let mut w = pushed_world_as(|script, texts| {
-        let replies = [("F1", "fixed", "it is larger"), ("F2", "rebutted", "the spec has no such name")];
-        let script = plain(script, texts).edits_and_replies("sum(200, 100)", "sum(250, 100)", &replies);
+        let own = |turned| {
+            [
+                ("F1", "fixed", "it is larger"),
+                ("F2", turned, "they are turned"),
+                ("F3", "rebutted", "the spec has no such name"),
+            ]
+        };
         let script =
-            script.of("implement").reviews(&approved()).of("implement").reviews(&approved()).of("implement");
+            plain(script, texts).edits_and_replies("sum(200, 100)", "sum(250, 100)", &own("rebutted"));
+        let script = script.of("implement").reviews(&approved()).of("implement");
+        let script = script.edits_and_replies(LEFT, RIGHT, &own("fixed")[1..]).of("implement");
+        let script = script.reviews(&approved()).of("implement");
         let script =
-            script.edits_and_replies(LEFT, RIGHT, &[("F3", "fixed", "they are turned")]).of("implement");
+            script.edits_and_replies(RIGHT, LEFT, &[("F4", "fixed", "they are turned")]).of("implement");
         script.reviews(&approved()).of("implement")
     })
     .await;
     let (pull, sam) = (w.pull_number(), w.user("sam"));
-    let at = [("tests/new.rs", 3, "Use a larger sum.")];
+    let at = [("tests/new.rs", 3, "Use a larger sum."), ("src/lib.rs", 5, "Turn the operands.")];
     w.hub.review_lines(w.repo, pull, sam, "CHANGES_REQUESTED", "Rename `sum`, too.", &at).unwrap();
     w.settle().await;
     w.tried().await;
     let gate = w.gate();
     assert!(gate.contains(ALLOWED) && gate.contains("sum(250, 100)"), "{gate}");
-    let both = "- **F2** at `review`: Rename `sum`, too.\n  The drafter: the spec has no such name";
-    assert!(gate.contains(both) && !gate.contains("**F1** at"), "{gate}");
+    let both = "- **F3** at `review`: Rename `sum`, too.\n  The drafter: the spec has no such name";
+    assert!(gate.contains(both) && !gate.contains("**F1** at") && !gate.contains("**F2** at"), "{gate}");
+    assert!(gate.contains(RIGHT), "{gate}");
     w.approve_fix().await;
     let threads = w.hub.line_comments(w.repo, pull);
     assert!(threads.last().unwrap().body.contains("Changed in `"), "{threads:#?}");
@@ -180,10 +189,11 @@ async fn test_changed_by_a_review_stays_changed_after_a_later_request_for_other_
     let answer = "> Rename `sum`, too.\n\nNot changed.\n\nthe spec has no such name";
     assert!(answers[0].contains(answer) && !answers[0].contains("stays open"), "{answers:?}");
 
-    let text = format!("Turn the operands, and see `{TEST}`.");
+    let text = format!("Turn the operands back, and see `{TEST}`.");
     w.hub.review(w.repo, pull, sam, "CHANGES_REQUESTED", &text).unwrap();
     w.settle().await;
-    let question = w.last("which belongs to the locked tests").body;
+    let question = w.on_pull().pop().unwrap();
+    assert!(question.contains("which belongs to the locked tests"), "{question}");
     assert!(question.contains("Your command then also sends the rest of the review."), "{question}");
     assert!(w.waits_for_merge().await);
     w.comment("sam", "/revise code As I said.").await;
@@ -191,10 +201,10 @@ async fn test_changed_by_a_review_stays_changed_after_a_later_request_for_other_
     assert!(w.gate().contains(ALLOWED), "{}", w.gate());
     w.approve_fix().await;
     assert!(w.file_on_branch("tests/new.rs").unwrap().contains("sum(250, 100)"));
-    assert!(w.file_on_branch("src/lib.rs").unwrap().contains(RIGHT));
+    assert!(w.file_on_branch("src/lib.rs").unwrap().contains(LEFT));
     let answers = w.on_pull();
     let answer = answers.last().unwrap();
-    assert!(answer.contains("> Turn the operands") && answer.contains("Changed in `"), "{answers:?}");
+    assert!(answer.contains("> Turn the operands back") && answer.contains("Changed in `"), "{answers:?}");
     w.pull();
     w.commits();
     w.checks();

@@ -457,7 +457,17 @@ impl ChangeDocument {
             Err(said) => return Ok((text, Some((RepositoryCheckKind::Format, Some(said))))),
         };
         let mut complaint = None;
-        for (path, formatted) in files {
+        for (path, mut formatted) in files {
+            if self.locked.is_some() {
+                // Only the tests section changes tests: a block of the code that does would not fit other tests.
+                let made = change::apply(&change::parse(&text), &self.files).unwrap_or_default();
+                let current = made.iter().find(|(of, _)| *of == path).and_then(|(_, text)| text.as_deref());
+                formatted = current.map_or(formatted.clone(), |current| with_tests_of(&formatted, current));
+                if current == Some(&formatted) {
+                    complaint = Some((RepositoryCheckKind::Format, None));
+                    continue;
+                }
+            }
             let workspace = Workspace::new(self.allowed(&text), self.files.clone(), &text);
             let new = workspace.replace_file(&text, &path, &formatted).filter(|new| {
                 let made = change::apply(&change::parse(new), &self.files).unwrap_or_default();
@@ -821,9 +831,25 @@ impl StageDocument for ChangeDocument {
     }
 }
 
+/// Returns the formatted source file with the test module of the current file, if each has one such module at its end.
+fn with_tests_of(formatted: &str, current: &str) -> String {
+    const MODULE: &str = "\n#[cfg(test)]\n";
+    match (formatted.rsplit_once(MODULE), current.rsplit_once(MODULE)) {
+        (Some((code, _)), Some((_, tests))) => format!("{code}{MODULE}{tests}"),
+        _ => formatted.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn formatted_file_keeps_its_locked_test_module() {
+        let file = |code: &str, tests: &str| format!("{code}\n\n#[cfg(test)]\nmod tests {{\n{tests}}}\n");
+        assert_eq!(with_tests_of(&file("a", "    x\n"), &file("b", "x\n")), file("a", "x\n"));
+        assert_eq!(with_tests_of("a\n", &file("b", "x\n")), "a\n");
+    }
 
     #[test]
     fn drafter_rules_and_halt_message_say_that_new_dependencies_are_not_fetched() {

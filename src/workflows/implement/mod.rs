@@ -331,6 +331,9 @@ impl Workflow<StepServices> for ImplementWorkflow {
                 let exit = stage::write_draft(&mut s.stage, v).await?;
                 if let StepResult::Pass = exit {
                     exceptions::find_other_tests(s, v, &text).await?;
+                    if at == ImplementStep::Code {
+                        s.stage.clear_code_request();
+                    }
                 }
                 exit
             }
@@ -443,8 +446,10 @@ fn next_step(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Opt
         (ImplementStep::Tests, StepResult::Pass) => ImplementStep::CheckTests,
         (ImplementStep::CheckTests, StepResult::Pass) => ImplementStep::Red,
         (ImplementStep::Red, StepResult::Pass) => ImplementStep::ReviewTests,
-        // Code from before the tests were unlocked is tried first.
-        (ImplementStep::ReviewTests, StepResult::Pass) if s.stage.document().is_some() => {
+        // Code from before the tests were unlocked is tried first, unless people asked for other code as well.
+        (ImplementStep::ReviewTests, StepResult::Pass)
+            if s.stage.document().is_some() && !s.stage.wants_code() =>
+        {
             ImplementStep::CheckCode
         }
         (ImplementStep::ReviewTests, StepResult::Pass) => ImplementStep::Code,
@@ -594,8 +599,10 @@ fn lock_tests(s: &mut ImplementRunState) -> Result<(), StepError> {
     let document = *require_state(&s.stage.document())?;
     s.locked = Some(document);
     s.told = 0;
-    // The drafter of the code cannot fix them.
-    s.stage.remark_open_findings("the tests are locked by now, so it is left to people at the code gate");
+    // The drafter of the code cannot fix findings about the tests.
+    if !s.stage.wants_code() {
+        s.stage.remark_open_findings("the tests are locked by now, so it is left to people at the code gate");
+    }
     let (kind, heading) = (LOCKED_TESTS.to_owned(), LOCKED_HEADING.to_owned());
     s.stage.add_background(BackgroundText { kind, heading, text: document, left: false });
     s.stage.reset_rounds()
