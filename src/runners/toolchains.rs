@@ -61,6 +61,8 @@ pub(super) struct Toolchain {
     pub(super) home: Vec<(&'static str, PathBuf)>,
     /// Folder tree whose `node_modules` folders are linked into the tests' tree.
     pub(super) modules: Option<PathBuf>,
+    /// Folders with fetched Python packages.
+    pub(super) sites: Vec<PathBuf>,
     /// Prebuilt standard library. Each run works on its own copy.
     pub(super) built: Option<PathBuf>,
     pub(super) environment: Vec<(&'static str, String)>,
