@@ -26,8 +26,8 @@ const SHOWN_LINES: usize = 6;
 ///
 /// Dependencies come from the repository (vendored code, node_modules) or from this machine (cargo's cache, Go's cache,
 /// packages installed next to pytest). All others are fetched beforehand from the --host hosts, but only those named in
-/// Cargo.lock, package-lock.json, go.sum or requirements with hashes. The command that fetches them also runs in the
-/// sandbox and sees only these files.
+/// Cargo.lock, package-lock.json, go.sum or Python's manifests. The command that fetches them also runs in the sandbox
+/// and sees only these files. A Python project is then installed in the sandbox, without network.
 ///
 /// Exit code: 0 if all tests passed or were skipped, 1 otherwise.
 #[derive(clap::Args)]

@@ -32,6 +32,8 @@ struct RepositorySettingsFile {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TestSettings {
+    /// Shell command that runs before the tests, at the repository's root. If it fails, no test is run.
+    pub setup: Option<String>,
     /// Shell command that runs the tests, at the repository's root.
     pub command: Option<String>,
     /// Report that the command writes: a JUnit XML or TAP file, or a folder of `.xml` files. The path is relative to

@@ -1,5 +1,5 @@
 //! Writes a commit's files into a directory. The files contain the plain bytes of the git objects: the repository's
-//! attributes, filters and hooks have no effect, and no `.git` is written.
+//! attributes, filters and hooks have no effect. The `.git` that tests may get knows this one commit and nothing else.
 
 use std::{
     collections::HashSet,
@@ -9,7 +9,7 @@ use std::{
     path::{Component, Path},
 };
 
-use super::{CommitEntry, EntryMode, GitError, Snapshot};
+use super::{CommitEntry, EntryMode, GitError, Snapshot, command};
 use crate::limits;
 
 /// Maximum number of bytes read and written per batch.
@@ -65,6 +65,30 @@ impl Snapshot {
             }
         }
         Ok(left_out)
+    }
+
+    /// Gives the checked-out files a `.git` with this one commit: no history, remotes, tags or hooks. Leaves it out if
+    /// the repository lacks objects.
+    pub async fn add_git_folder(&self, directory: &Path) {
+        let folder = directory.join(".git");
+        if let Err(error) = self.write_git_folder(directory, &folder).await {
+            tracing::debug!(%error, "tests get no .git");
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+
+    async fn write_git_folder(&self, directory: &Path, folder: &Path) -> Result<(), GitError> {
+        let run = |what, command| command::read_output(what, command);
+        run("init", command::in_directory(directory).args(["init", "--quiet", "--template="])).await?;
+        let list = ["rev-list", "--objects", "--no-object-names", "--max-count=1", self.commit.as_str()];
+        let objects = run("rev-list", command::in_mirror(&self.mirror).args(list)).await?;
+        let pack = command::in_mirror(&self.mirror).args(["pack-objects", "--quiet"]);
+        run("pack-objects", pack.arg(folder.join("objects/pack/pack")).stdin(objects)).await?;
+        for (name, text) in [("HEAD", &self.commit), ("shallow", &self.commit)] {
+            let path = folder.join(name);
+            fs::write(&path, format!("{text}\n")).map_err(|source| GitError::Directory { path, source })?;
+        }
+        run("read-tree", command::in_mirror(folder).args(["read-tree", self.commit.as_str()])).await.map(drop)
     }
 }
 

@@ -98,7 +98,7 @@ pub type GitAttributes<const N: usize> = HashMap<String, [Option<bool>; N], Rand
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub commit: Oid,
-    mirror: PathBuf,
+    pub(super) mirror: PathBuf,
     listing: Arc<TreeListing>,
 }
 
@@ -137,6 +137,15 @@ impl Snapshot {
             command::in_mirror(&self.mirror).args(["log", "-1", "--format=%B"]).arg(self.commit.as_str());
         let message = command::read_output("log", log).await?;
         Ok(String::from_utf8_lossy(&message).into_owned())
+    }
+
+    /// Returns a version for a build of this commit: that of its tag, or a development version after the nearest tag
+    /// that we know.
+    pub async fn build_version(&self) -> String {
+        let describe = ["describe", "--tags", "--long", "--abbrev=4", "--match=*[0-9]*"];
+        let describe = command::in_mirror(&self.mirror).args(describe).arg(self.commit.as_str());
+        let known = command::read_output("describe", describe).await.unwrap_or_default();
+        version_from(String::from_utf8_lossy(&known).trim()).unwrap_or_else(|| "0.0.0".to_owned())
     }
 
     /// Returns every file, link and submodule, in git's order.
@@ -313,6 +322,22 @@ impl Snapshot {
     }
 }
 
+/// Reads a version from `git describe --long`, such as `v1.2.3-4-gabcd`, which is 4 commits after a tag.
+fn version_from(described: &str) -> Option<String> {
+    let (described, _) = described.rsplit_once('-')?;
+    let (tag, commits) = described.rsplit_once('-')?;
+    let tag = &tag[tag.find(|c: char| c.is_ascii_digit())?..];
+    let release = tag.split(|c: char| !c.is_ascii_digit() && c != '.').next()?.trim_end_matches('.');
+    match commits {
+        "0" => Some(release.to_owned()),
+        _ => {
+            let (before, last) = release.rsplit_once('.').unwrap_or(("", release));
+            let next = format!("{before}.{}", last.parse::<u64>().ok()? + 1);
+            Some(format!("{}.dev{commits}", next.trim_start_matches('.')))
+        }
+    }
+}
+
 fn unreadable_error(what: &'static str, bytes: &[u8]) -> GitError {
     let why = String::from_utf8_lossy(bytes).chars().take(120).collect();
     GitError::Unreadable { what, why }
@@ -388,6 +413,19 @@ mod tests {
         let to = mirrors.path(RepoId(7)).display().to_string();
         git(root, &["clone", "--quiet", "--bare", "work", &to]).await;
         mirrors
+    }
+
+    #[test]
+    fn build_version_follows_the_nearest_tag() {
+        for (described, version) in [
+            ("v1.2.3-0-gabcd", Some("1.2.3")),
+            ("release-1.9-4-gabcd", Some("1.10.dev4")),
+            ("v2-1-gabcd", Some("3.dev1")),
+            ("1.0rc1-0-gabcd", Some("1.0")),
+            ("", None),
+        ] {
+            assert_eq!(version_from(described).as_deref(), version, "{described}");
+        }
     }
 
     #[tokio::test]

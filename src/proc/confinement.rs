@@ -69,6 +69,7 @@ pub const SYSTEM_PATHS: &[&str] = &[
     "/etc/passwd",
     "/etc/group",
     "/etc/localtime",
+    "/etc/mime.types",
     "/etc/timezone",
     // Symlinks from program names to programs.
     "/etc/alternatives",

@@ -41,6 +41,10 @@ const MANIFEST_BYTES: u64 = 64 << 20;
 /// Maximum total bytes of the operator's settings files, including their names.
 const HOME_BYTES: u64 = 1 << 20;
 
+/// Name of the file in the fetch command's home directory with its notes, one per line, and the maximum number of notes.
+const NOTES_FILE: &str = "notes";
+const MOST_NOTES: usize = 20;
+
 /// Name prefix of directories for unfinished fetches. Tests never use such a directory. A directory left behind by a
 /// killed process is removed later.
 const PENDING_PREFIX: &str = ".countersign-new-";
@@ -118,6 +122,8 @@ pub(super) struct FetchPlan {
     /// Arguments of an offline check. If the check succeeds, this machine already has all dependencies and nothing is
     /// fetched.
     pub(super) local: Vec<String>,
+    /// Arguments of an offline check of what the tests need at least. If it succeeds, a failed fetch is only a note.
+    pub(super) least: Vec<String>,
     pub(super) environment: Vec<(&'static str, String)>,
     /// All files that the fetch command sees: their contents by path.
     pub(super) files: BTreeMap<String, String>,
@@ -128,6 +134,14 @@ pub(super) struct FetchPlan {
 pub(super) struct FetchedDependencies {
     pub(super) path: PathBuf,
     _held: File,
+}
+
+impl FetchedDependencies {
+    /// Returns the notes that the fetch command left: what it did not read or left out.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.path.join("home").join(NOTES_FILE)).unwrap_or_default();
+        text.lines().take(MOST_NOTES).map(sanitize_line).collect()
+    }
 }
 
 /// Result of [`DependencyFetcher::ensure`].
@@ -190,7 +204,7 @@ impl DependencyFetcher {
         {
             return Ok(DependencyState::Available(made));
         }
-        if !plan.local.is_empty() && is_available_locally(place, tool, &plan).await? {
+        if is_available_locally(place, tool, &plan, &plan.local).await? {
             return Ok(DependencyState::Unavailable(None));
         }
         if sandbox.level() != Level::Full {
@@ -204,7 +218,14 @@ impl DependencyFetcher {
         })?;
         let settings = (preset.settings_for_tests)(&home).map_err(|why| lacks(sanitize_line(&why)))?;
         let key = self.cache_key(preset, tool, &plan, &home);
-        self.fetch(&key, place, tool, &plan, (&home, &settings)).await.map(DependencyState::Available)
+        match self.fetch(&key, place, tool, &plan, (&home, &settings)).await {
+            Err(TestError::MissingPrerequisite(why))
+                if is_available_locally(place, tool, &plan, &plan.least).await? =>
+            {
+                Ok(DependencyState::Unavailable(Some(why)))
+            }
+            fetched => fetched.map(DependencyState::Available),
+        }
     }
 
     /// Returns the operator's settings files by their paths relative to the home directory.
@@ -286,14 +307,29 @@ impl DependencyFetcher {
         let network = NetworkAccess::Proxy(proxy.socket().to_owned());
         let mut run = places.build_command(tool, plan, &plan.args, network);
         run.write.push(settings);
-        let ended = place.sandbox.run(run, place.cancel).await?;
-        if !ended.end.success() {
-            let refused = proxy.refusals().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            let why = if refused.is_empty() {
-                format!("{}: {}", ended.end, error_summary(&ended.stderr.text()))
-            } else {
-                refused
-            };
+        // A tool may retry a refused host for minutes.
+        let stop = place.cancel.child_token();
+        let running = place.sandbox.run(run, &stop);
+        tokio::pin!(running);
+        let ended = tokio::select! {
+            ended = &mut running => ended,
+            () = proxy.wait_for_refusal() => {
+                stop.cancel();
+                running.await
+            }
+        };
+        let refused = proxy.refusals().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let why = match ended {
+            Ok(ended) if ended.end.success() => None,
+            Ok(_) | Err(SandboxError::Cancelled) if !refused.is_empty() && !place.cancel.is_cancelled() => {
+                Some(refused)
+            }
+            ended => {
+                let ended = ended?;
+                Some(format!("{}: {}", ended.end, error_summary(&ended.stderr.text())))
+            }
+        };
+        if let Some(why) = why {
             return Err(TestError::MissingPrerequisite(format!(
                 "the dependencies were not fetched: {}",
                 sanitize_line(&why)
@@ -446,12 +482,16 @@ async fn is_available_locally(
     place: &FetchContext<'_>,
     tool: &Toolchain,
     plan: &FetchPlan,
+    args: &[String],
 ) -> Result<bool, TestError> {
+    if args.is_empty() {
+        return Ok(false);
+    }
     let scratch = ScratchDirectory::new()?;
     let places = FetchDirectories::create_below(&scratch.path().join("local"))?;
     write_files(&places.tree, &plan.files)?;
     tool.link_into(&places.home, &places.tree)?;
-    let run = places.build_command(tool, plan, &plan.local, NetworkAccess::Loopback);
+    let run = places.build_command(tool, plan, args, NetworkAccess::Loopback);
     let ended = place.sandbox.run(run, place.cancel).await?;
     Ok(ended.end.success())
 }

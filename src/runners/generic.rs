@@ -5,7 +5,9 @@ use super::{
     CommandExit, ReportLocation, SuiteCommand, SuiteOutput, TestFailure, TestProject, TestReport, TestResult,
     TestSuite, error_summary, exit_failure,
     junit::{self, JunitCase, JunitResult},
-    mentions_missing_name, pytest, tap,
+    mentions_missing_name, pytest,
+    python_environment::PythonEnvironment,
+    tap,
     toolchains::SYSTEM_PATH,
 };
 
@@ -13,9 +15,19 @@ pub(super) struct GenericSuite {
     pub(super) project: TestProject,
     /// Folders with the programs of this machine's toolchains.
     pub(super) path: Vec<String>,
+    /// Environment of the Python project, if the repository is one.
+    pub(super) python: Option<PythonEnvironment>,
 }
 
 impl TestSuite for GenericSuite {
+    fn prepare(&mut self) -> Option<SuiteCommand> {
+        self.python.as_ref().map(PythonEnvironment::prepare)
+    }
+
+    fn read_prepared(&mut self, output: &SuiteOutput) -> Option<String> {
+        self.python.as_mut()?.read(output)
+    }
+
     fn begin(&mut self) -> Result<SuiteCommand, String> {
         if self.project.only.is_some() {
             return Err(
@@ -27,7 +39,10 @@ impl TestSuite for GenericSuite {
         Ok(SuiteCommand {
             program: "/bin/sh".into(),
             args: vec!["-c".to_owned(), command],
-            environment: vec![("PATH".to_owned(), path)],
+            environment: match &self.python {
+                Some(python) => python.variables(&path),
+                None => vec![("PATH".to_owned(), path)],
+            },
             folder: self.project.folder.clone(),
             report: self.project.settings.report.clone().map(ReportLocation::TreePath),
         })

@@ -18,6 +18,7 @@ mod overlay;
 mod presets;
 mod projects;
 mod pytest;
+mod python_environment;
 pub mod red_green;
 mod run;
 mod tap;
@@ -83,6 +84,8 @@ struct TestProject {
     reports: PathBuf,
     /// Writable folder for build output, which later runs can reuse.
     built: PathBuf,
+    /// Version that a build gets if it takes its version from git.
+    version: String,
 }
 
 impl TestProject {
@@ -100,6 +103,16 @@ impl TestProject {
 
 /// One test run as a sequence of programs. Each command is derived from the output of the previous program.
 trait TestSuite: Send {
+    /// Returns a command that prepares the environment of all others, if one is needed.
+    fn prepare(&mut self) -> Option<SuiteCommand> {
+        None
+    }
+
+    /// Reads the output of the preparing command. Returns a note on what is missing.
+    fn read_prepared(&mut self, _: &SuiteOutput) -> Option<String> {
+        None
+    }
+
     /// Returns the first command.
     ///
     /// # Errors

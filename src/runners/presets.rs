@@ -1,5 +1,5 @@
 //! Fetch presets of each ecosystem: the files to read, the lock file entries to refuse, and the command. Only entries
-//! that a committed lock file pins by hash are fetched.
+//! that a committed lock file pins by hash are fetched, and wheels that a Python project declares.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -128,6 +128,7 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         // Without a lock file, cargo writes one, which is stored with the crates.
         args: fetch(lock.as_ref().map_or(&[], |_| &["--locked"][..])),
         local: lock.as_ref().map_or(Vec::new(), |_| fetch(&["--offline"])),
+        least: Vec::new(),
         environment: vec![
             ("PATH", format!("{root}/bin:{SYSTEM_PATH}")),
             ("RUSTUP_TOOLCHAIN", root.to_string()),
@@ -223,53 +224,125 @@ fn plan_npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     Ok(FetchNeed::Fetch(FetchPlan {
         program: near.join("npm"),
         args: args.map(str::to_owned).into(),
-        local: Vec::new(),
         environment,
         files: seen.files.clone(),
         folder,
+        ..FetchPlan::default()
     }))
 }
 
 pub(super) const PIP: DependencyPreset = DependencyPreset {
     name: "pip",
     is_manifest: |path| {
-        let folder = path.rsplit('/').nth(1).unwrap_or_default();
-        path.ends_with(".txt") && (file_name(path).contains("requirements") || folder == "requirements")
+        let (name, folder) = (file_name(path), path.rsplit('/').nth(1).unwrap_or_default());
+        let listed =
+            name.contains("requirements") || name.contains("constraints") || folder == "requirements";
+        listed && name.ends_with(".txt") || PYTHON_MANIFESTS.contains(&name)
     },
     plan_fetch: plan_pip,
     install: |made, tool| {
-        let site = made.join("home/site");
-        tool.environment.push(("PYTHONPATH", site.display().to_string()));
-        tool.read.push(site);
+        let sites = ["home/site", "home/build"].map(|name| made.join(name)).into_iter();
+        tool.sites = sites.filter(|site| site.is_dir()).collect();
+        tool.read.extend(tool.sites.clone());
     },
     settings_for_tests: NO_SETTINGS,
     saves_time: false,
 };
 
+const PYTHON_MANIFESTS: &[&str] = &[
+    "pyproject.toml",
+    "setup.cfg",
+    "setup.py",
+    "tox.ini",
+    "uv.lock",
+    "poetry.lock",
+    "pdm.lock",
+    "Pipfile.lock",
+];
+
+/// Words in the path of a requirements file that says what the project or its tests need.
+const REQUIREMENTS_WORDS: &[&str] = &[
+    "requirements",
+    "requirement",
+    "reqs",
+    "txt",
+    "base",
+    "main",
+    "test",
+    "tests",
+    "testing",
+    "unit",
+    "dev",
+    "develop",
+    "development",
+];
+
 /// Regular expression for a requirement with package, version, markers and hashes, but without a source URL.
 const PINNED: &str = r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9 ,._-]*\])?\s*===?\s*[A-Za-z0-9.!+_-]+\s*(;[^@/#:]*?)?(\s+--hash=sha(256|384|512):[0-9a-f]+)+$";
 
+/// File with all requirements that the project pins by hash. Its name is not one that a project would use.
+const PINNED_FILE: &str = ".pinned-by-hash";
+
 fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
-    let near = |path: &str| seen.relative_path(path).is_some_and(|path| path.matches('/').count() < 2);
-    let pinned = seen.files.iter().filter(|(path, text)| near(path) && text.contains("--hash="));
-    let pinned: Vec<(&String, &String)> = pinned.collect();
-    if pinned.is_empty() {
-        return Ok(match seen.files.keys().any(|path| near(path)) {
-            false => FetchNeed::Nothing,
-            true => unknown_need(
-                "the requirements have no hashes (`pip-compile --generate-hashes` adds them); packages are fetched only by hash",
-            ),
-        });
+    let mut files = BTreeMap::new();
+    for (path, text) in seen.files {
+        let relative = seen
+            .relative_path(path)
+            .filter(|relative| relative.matches('/').count() < 2 || file_name(relative) == "pyproject.toml");
+        files.extend(relative.map(|relative| (relative.to_owned(), text.clone())));
     }
+    let lists = |path: &str| {
+        let mut words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        path.ends_with(".txt") && words.all(|word| REQUIREMENTS_WORDS.contains(&&*word.to_ascii_lowercase()))
+    };
+    let mut lists: Vec<String> = files.keys().filter(|path| lists(path)).cloned().collect();
+    let declares = |(path, text): (&String, &String)| match file_name(path) {
+        "pyproject.toml" => text.contains("requires") || text.contains("ependenc"),
+        "setup.cfg" => text.contains("_require"),
+        "tox.ini" => ["deps", "extras", "dependency_groups"].iter().any(|key| text.contains(key)),
+        name => name == "setup.py" || lists.contains(path),
+    };
+    if !files.iter().filter(|(path, _)| !path.contains('/') || lists.contains(path)).any(declares) {
+        return Ok(FetchNeed::Nothing);
+    }
+    let pinned = pinned_requirements(
+        files.iter().filter(|(path, text)| lists.contains(path) && text.contains("--hash=")),
+    )?;
+    if !pinned.is_empty() {
+        files.insert(PINNED_FILE.to_owned(), pinned);
+        lists = vec![PINNED_FILE.to_owned()];
+    }
+    let run = |what: &str| {
+        let words = ["-I", "-c", include_str!("python_requirements.py"), what].map(str::to_owned);
+        words.into_iter().chain(lists.clone()).collect()
+    };
+    Ok(FetchNeed::Fetch(FetchPlan {
+        program: seen.tool.program.clone(),
+        args: run("fetch"),
+        local: run("local"),
+        least: run("least"),
+        environment: Vec::new(),
+        files: files.into_iter().map(|(path, text)| (seen.joined(&path), text)).collect(),
+        folder: seen.folder.to_owned(),
+    }))
+}
+
+/// Returns the requirements of these files, one per line.
+///
+/// # Errors
+///
+/// Returns the lines that do not pin a package by hash.
+fn pinned_requirements<'f>(files: impl Iterator<Item = (&'f String, &'f String)>) -> Result<String, String> {
+    let files: Vec<_> = files.collect();
     let form = regex::Regex::new(PINNED).map_err(|error| error.to_string())?;
     let mut all = String::new();
     let mut others = Vec::new();
-    for (path, text) in &pinned {
+    for (path, text) in &files {
         // A backslash continues a line; ` #` starts a comment.
         for line in text.replace("\\\r\n", " ").replace("\\\n", " ").lines() {
             let line = line.split(" #").next().unwrap_or_default().trim();
             let more = line.strip_prefix("-r").or(line.strip_prefix("-c")).map(str::trim);
-            let known = |more: &str| pinned.iter().any(|(path, _)| file_name(path) == file_name(more));
+            let known = |more: &str| files.iter().any(|(path, _)| file_name(path) == file_name(more));
             match line {
                 "" => {}
                 _ if line.starts_with('#') || more.is_some_and(known) => {}
@@ -279,28 +352,8 @@ fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         }
     }
     reject_entries("packages are fetched only by name, version and hash", others.into_iter())?;
-    if all.is_empty() {
-        return Ok(FetchNeed::Nothing);
-    }
-    let words = ["-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color", "install"];
-    let fetch = |how: &[&str]| {
-        let how =
-            words.iter().chain(how).chain(&["--only-binary=:all:", "--require-hashes", "-r", REQUIREMENTS]);
-        how.map(|word| (*word).to_owned())
-            .chain(certificate_file().into_iter().map(|file| format!("--cert={file}")))
-            .collect()
-    };
-    Ok(FetchNeed::Fetch(FetchPlan {
-        program: seen.tool.program.clone(),
-        args: fetch(&["--retries=1", "--no-compile", "--no-cache-dir", "--target=../home/site"]),
-        local: fetch(&["--dry-run", "--no-index", "--no-deps"]),
-        environment: Vec::new(),
-        files: [(REQUIREMENTS.to_owned(), all)].into(),
-        folder: String::new(),
-    }))
+    Ok(all)
 }
-
-const REQUIREMENTS: &str = "requirements.txt";
 
 pub(super) const GO: DependencyPreset = DependencyPreset {
     name: "go",
@@ -354,10 +407,10 @@ fn plan_go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     Ok(FetchNeed::Fetch(FetchPlan {
         program: seen.tool.program.clone(),
         args: ["mod", "download"].map(str::to_owned).into(),
-        local: Vec::new(),
         environment,
         files: seen.files.clone(),
         folder,
+        ..FetchPlan::default()
     }))
 }
 
@@ -410,6 +463,11 @@ impl ProjectManifests<'_> {
             Some((folder.to_str()?.to_owned(), text.as_str()))
         });
         there.next()
+    }
+
+    /// Returns the path, relative to the repository's root, of a path in the project's folder.
+    fn joined(&self, path: &str) -> String {
+        if self.folder.is_empty() { path.to_owned() } else { format!("{}/{path}", self.folder) }
     }
 
     /// Returns `path` relative to the project's folder. `None` if `path` is outside that folder.
@@ -570,19 +628,29 @@ mod tests {
     }
 
     #[test]
-    fn pip_fetches_only_hashed_packages() {
+    fn pip_fetches_by_hash_where_the_project_pins_hashes() {
         let of = |text: &str| {
-            needed(&PIP, "", &[("requirements-dev.txt", text), ("a/b/requirements.txt", "x --hash=y")])
+            let files = [
+                ("requirements-dev.txt", text),
+                ("docs/requirements.txt", "x --hash=y"),
+                ("a/b/setup.py", ""),
+            ];
+            needed(&PIP, "", &files).replace(include_str!("python_requirements.py"), "SCRIPT")
         };
         let hash = format!("--hash=sha256:{:064}", 0);
         let good = format!(
             "# by hand\n-r requirements-dev.txt\nb-c[d] == 1.0 ; python_version < '3' \\\n    {hash} # via e\n"
         );
         let line = format!("b-c[d] == 1.0 ; python_version < '3'      {hash}\n");
-        let words = "-m pip --no-input --disable-pip-version-check --no-color install --retries=1 --no-compile \
-                     --no-cache-dir --target=../home/site --only-binary=:all: --require-hashes -r requirements.txt";
-        assert_eq!(of(&good), format!("in `` {words} sees requirements.txt:{}", line.len()));
-        assert!(of("b==1.0").starts_with("unknown: the requirements have no hashes"));
+        assert_eq!(
+            of(&good),
+            format!(
+                "in `` -I -c SCRIPT fetch {PINNED_FILE} sees {PINNED_FILE}:{} docs/requirements.txt:10 requirements-dev.txt:{}",
+                line.len(),
+                good.len()
+            )
+        );
+        assert!(of("b==1.0").starts_with("in `` -I -c SCRIPT fetch requirements-dev.txt sees "));
         for bad in [
             "b",
             "b>=1",
@@ -602,6 +670,102 @@ mod tests {
                 "refused: packages are fetched only by name, version and hash, not `{bad}` of requirements-dev.txt"
             );
             assert_eq!(of(&format!("{bad}\n{good}")), refused);
+        }
+        for nothing in
+            [("pyproject.toml", "[project]\nname = \"a\""), ("docs/requirements.txt", "a"), ("setup.cfg", "")]
+        {
+            assert_eq!(needed(&PIP, "", &[nothing, ("w/setup.py", "")]), "nothing", "{nothing:?}");
+        }
+    }
+
+    /// Runs the script that reads Python's manifests. The lines of its output: requirements of the project, of its tests,
+    /// of its build, and notes.
+    #[test]
+    fn python_requirements_are_read_from_each_kind_of_manifest() {
+        let pyproject = |text: &'static str| [("pyproject.toml", text)];
+        let cases: [(&[(&str, &str)], &str); 10] = [
+            (
+                &pyproject(
+                    "[build-system]\nrequires = ['setuptools>=61', 'setuptools-scm']\n[project]\nname = 'My.Own'\n\
+                     dependencies = ['a>=1', 'b; python_version<\"3\"', 'g @ git+https://h/g']\n\
+                     [project.optional-dependencies]\nTest = ['c', 'my_own[speed]']\nspeed = ['s']\ndocs = ['sphinx']\n",
+                ),
+                "a>=1; b; python_version < \"3\"|c; s|setuptools>=61; setuptools-scm; wheel|\
+                 `g @ git+https://h/g` of pyproject.toml was not fetched",
+            ),
+            (
+                &pyproject(
+                    "[dependency-groups]\ntests = ['c', {include-group = 'more'}]\nmore = ['m']\ntyping = ['mypy']\n\
+                     [build-system]\nrequires = ['hatchling']\n[tool.hatch.envs.default]\ndependencies = ['h']\n",
+                ),
+                "|c; m; h|hatchling; editables|there is no lock file",
+            ),
+            (
+                &pyproject(
+                    "[tool.poetry]\nname = 'x'\n[tool.poetry.dependencies]\npython = '^3.8'\na = '^1.2'\nb = '~0.3'\n\
+                     c = {version = '^0.0.3', extras = ['e'], python = '<3.9'}\nd = '*'\ne = {version = '1.0', optional = true}\n\
+                     p = {path = '../p'}\n[tool.poetry.group.test.dependencies]\nf = '>=1,<2'\n",
+                ),
+                "a<2,>=1.2; b<0.4,>=0.3; c[e]<0.0.4,>=0.0.3; python_version < \"3.9\"; d|f<2,>=1||`p @ ../p` of pyproject.toml was",
+            ),
+            (
+                &[
+                    (
+                        "setup.cfg",
+                        "[metadata]\nname = x\n[options]\ninstall_requires =\n    a>1\n    b\n[options.extras_require]\n\
+                         testing =\n    c\n    %(x)s\n",
+                    ),
+                    ("setup.py", ""),
+                ],
+                "a>1; b|c|setuptools; wheel|`%(x)s` of extra `testing` was not read",
+            ),
+            (
+                &[(
+                    "setup.py",
+                    "raise SystemExit(1)\nmore = ['b']\nimport setuptools\nsetuptools.setup(name='x', install_requires=['a'] + more,\n\
+                     tests_require=unknown(), extras_require={'test': ['c'], 'docs': ['d']})\n",
+                )],
+                "a; b|c|setuptools; wheel|there is no lock file",
+            ),
+            (&[("setup.py", "(")], "||setuptools; wheel"),
+            (
+                &[
+                    (
+                        "tox.ini",
+                        "[testenv]\ndeps =\n    -rdev-requirements.txt\n    py39: old\n    unit: t\n    !x: n\n    {[base]deps}\n",
+                    ),
+                    ("dev-requirements.txt", "-c constraints.txt\n-e .\nr # note\n--pre\n"),
+                ],
+                "|r; t||`--pre` of dev-requirements.txt was not read",
+            ),
+            (
+                &[("requirements.txt", "a\n"), ("tests/requirements.txt", "-r ../requirements.txt\nb\n")],
+                "a|b||there is no",
+            ),
+            (
+                &[("requirements.txt", "a"), ("poetry.lock", "")],
+                "a|||poetry.lock was not read; versions were resolved",
+            ),
+            (&[("pyproject.toml", "[")], "error: pyproject.toml: "),
+        ];
+        let has_pip =
+            || Some(std::process::Command::new("python3").args(["-m", "pip", "-V"]).output().ok()?.status);
+        if !has_pip().is_some_and(|status| status.success()) {
+            return;
+        }
+        for (files, expected) in cases {
+            let folder = tempfile::tempdir().unwrap();
+            let mut python = std::process::Command::new("python3");
+            python.current_dir(&folder).args(["-I", "-c", include_str!("python_requirements.py"), "list"]);
+            for (path, text) in files {
+                std::fs::create_dir_all(folder.path().join(path).parent().unwrap()).unwrap();
+                std::fs::write(folder.path().join(path), text).unwrap();
+                python.args(path.ends_with("requirements.txt").then_some(path));
+            }
+            let output = python.output().unwrap();
+            let printed = [output.stdout, output.stderr].concat();
+            let printed = String::from_utf8_lossy(&printed).trim_end_matches('\n').replace('\n', "|");
+            assert!(printed.starts_with(expected), "{files:?}: {printed}");
         }
     }
 

@@ -8,7 +8,8 @@ use super::{
     TestReport, TestResult, TestRunner, TestSuite, coverage, exit_failure,
     junit::{self, JunitCase, JunitResult},
     mentions_missing_name, presets,
-    toolchains::{Toolchain, ToolchainProbe, is_safe_to_share},
+    python_environment::PythonEnvironment,
+    toolchains::{SYSTEM_PATH, Toolchain, ToolchainProbe, is_safe_to_share},
 };
 
 pub(super) const RUNNER: TestRunner = TestRunner {
@@ -32,33 +33,48 @@ pub(super) const RUNNER: TestRunner = TestRunner {
         tool: parse_toolchain,
     },
     setup: &[presets::PIP],
-    suite: |project| Box::new(PytestSuite { project }),
+    suite: |project| Box::new(PytestSuite { environment: PythonEnvironment::new(&project), project }),
 };
 
 /// Parses executable, prefix, base prefix and module search paths. Keeps only the package folders that installers write
 /// to, because the search path may contain arbitrary user folders.
 fn parse_toolchain(lines: &[&str]) -> Option<Toolchain> {
     let [program, prefix, base, modules @ ..] = lines else { return None };
-    let installed = modules.iter().map(Path::new);
-    let installed =
-        installed.filter(|path| path.ends_with("site-packages") || path.ends_with("dist-packages"));
+    let installed = modules.iter().map(Path::new).filter(|path| is_packages_folder(path));
     let read = [prefix, base].map(Path::new).into_iter().chain(installed);
     let read = read.filter(|path| path.is_absolute() && is_safe_to_share(path)).map(Path::to_owned).collect();
     Some(Toolchain { program: program.into(), read, ..Toolchain::default() })
 }
 
+fn is_packages_folder(path: &Path) -> bool {
+    path.ends_with("site-packages") || path.ends_with("dist-packages")
+}
+
 struct PytestSuite {
     project: TestProject,
+    environment: PythonEnvironment,
 }
 
 impl TestSuite for PytestSuite {
+    fn prepare(&mut self) -> Option<SuiteCommand> {
+        Some(self.environment.prepare())
+    }
+
+    fn read_prepared(&mut self, output: &SuiteOutput) -> Option<String> {
+        self.environment.read(output)
+    }
+
     fn begin(&mut self) -> Result<SuiteCommand, String> {
         let lines = self.project.coverage_file();
+        let beside = self.project.tool.read.iter().filter(|path| is_packages_folder(path));
+        let beside = beside.map(|path| path.display().to_string()).collect::<Vec<_>>().join(":");
         let pytest = match self.project.coverage {
-            true => ["-c", include_str!("pytest_coverage.py"), &lines].map(str::to_owned).to_vec(),
+            true => ["-c", include_str!("pytest_coverage.py"), &lines, &beside].map(str::to_owned).to_vec(),
             false => ["-m", "pytest"].map(str::to_owned).to_vec(),
         };
-        let args = ["-v", "--tb=short", "--color=no", "-p", "no:cacheprovider"];
+        // The cache is not switched off, because the repository may pass options of it.
+        let cache = format!("cache_dir={}", self.project.reports.join("cache").display());
+        let args = ["-v", "--tb=short", "--color=no", "-o", &cache];
         let also = ["--continue-on-collection-errors", "-o", "junit_family=xunit1"];
         let report = format!("--junitxml={}", self.project.reports.join("report.xml").display());
         let args = pytest.into_iter().chain(args.into_iter().chain(also).map(str::to_owned));
@@ -71,17 +87,18 @@ impl TestSuite for PytestSuite {
         let args = args.chain([report]).chain(files).chain(self.project.only.clone()).collect();
         // A package below `src` is not found unless it is installed.
         let below = self.project.paths.iter().any(|path| path.starts_with("src/") && path.ends_with(".py"));
-        let tool = &self.project.tool;
-        let fetched =
-            tool.environment.iter().filter(|(name, _)| *name == "PYTHONPATH").map(|(_, path)| path.as_str());
-        let places = below.then_some("src").into_iter().chain(fetched).collect::<Vec<_>>().join(":");
-        let place = (!places.is_empty()).then(|| ("PYTHONPATH".to_owned(), places));
+        let below = below.then(|| "src".to_owned()).filter(|_| !self.environment.installed);
+        let sites = self.project.tool.sites.iter().map(|site| site.display().to_string());
+        let programs = self.environment.programs();
+        let places: Vec<String> = below.into_iter().chain(sites.filter(|_| programs.is_none())).collect();
+        let place = (!places.is_empty()).then(|| ("PYTHONPATH".to_owned(), places.join(":")));
         let plain = [("PYTHONUNBUFFERED", "1"), ("PYTHONDONTWRITEBYTECODE", "1")];
         let plain = plain.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let variables = self.environment.variables(SYSTEM_PATH);
         Ok(SuiteCommand {
-            program: self.project.tool.program.clone(),
+            program: programs.map_or(self.project.tool.program.clone(), |programs| programs.join("python")),
             args,
-            environment: plain.into_iter().chain(place).collect(),
+            environment: plain.into_iter().chain(variables).chain(place).collect(),
             folder: self.project.folder.clone(),
             report: Some(ReportLocation::ReportsFile("report.xml")),
         })

@@ -18,9 +18,12 @@ use super::{
     RUNNERS, ReportLocation, SuiteCommand, SuiteOutput, TestProject, TestReport, TestRunner, TestSuite,
     coverage,
     dependencies::{DependencyFetcher, DependencyState, FetchContext, FetchedDependencies, run_to_end},
+    error_summary,
     generic::GenericSuite,
     overlay,
     projects::{self, Project},
+    pytest,
+    python_environment::PythonEnvironment,
     sanitize_line,
     toolchains::{self, Toolchain},
 };
@@ -72,8 +75,9 @@ pub struct TestRun {
     pub folder: String,
     #[serde(flatten)]
     pub found: TestReport,
-    /// Reasons why dependencies were not fetched, if missing dependencies could explain a failure. If the tests did not
-    /// pass, also reasons why toolchains do not work in the sandbox.
+    /// What of the project's dependencies was not read or left out, and why the project was not installed. Reasons why
+    /// dependencies were not fetched, if missing dependencies could explain a failure. If the tests did not pass, also
+    /// reasons why toolchains do not work in the sandbox.
     pub notes: Vec<String>,
     /// Other projects of the repository that have tests. Empty if only some tests were requested.
     pub not_run: Vec<Project>,
@@ -158,6 +162,7 @@ impl TestWorkspace {
         let stale = |path: &str| report.as_deref().is_some_and(|report| Path::new(path).starts_with(report));
         let tree = &self.scratch.tree;
         let left_out = snapshot.check_out(tree, SandboxLimits::default().disk_bytes, stale).await?;
+        snapshot.add_git_folder(tree).await;
         for entry in snapshot.entries() {
             // A file that was left out does not exist.
             let _ =
@@ -225,7 +230,30 @@ async fn run_suite(
     }
     let started = Instant::now();
     let mut found = TestReport::default();
+    let mut notes = given.said;
+    if let Some(call) = suite.prepare() {
+        let (output, _) = scratch.run_command(sandbox, &call, tools, time / 2, cancel).await?;
+        notes.extend(suite.read_prepared(&output));
+    }
     let mut next = Some(suite.begin().map_err(|why| TestError::MissingPrerequisite(sanitize_line(&why)))?);
+    if let Some((line, call)) = request.settings.setup.as_ref().zip(next.as_ref()) {
+        let setup = SuiteCommand {
+            program: "/bin/sh".into(),
+            args: vec!["-c".to_owned(), line.clone()],
+            environment: call.environment.clone(),
+            ..SuiteCommand::default()
+        };
+        let limit = time.saturating_sub(started.elapsed()) / 2;
+        let (output, _) = scratch.run_command(sandbox, &setup, tools, limit, cancel).await?;
+        if !output.end.success() {
+            let printed = error_summary(&[output.stdout, output.stderr].join("\n"));
+            let why = format!(
+                "`{line}` (`setup` under [test]) failed, so no test was run: {}: {printed}",
+                output.end
+            );
+            return Err(TestError::MissingPrerequisite(sanitize_line(&why)));
+        }
+    }
     while let Some(call) = next.take() {
         if started.elapsed() >= time {
             found.add_trouble("the time limit for all tests was reached");
@@ -248,7 +276,9 @@ async fn run_suite(
         found.mark_loopback_failures();
     }
     found.finish();
-    let mut notes = if found.may_lack_dependencies() { given.notes } else { Vec::new() };
+    if found.may_lack_dependencies() {
+        notes.extend(given.notes);
+    }
     if !found.has_passed() {
         notes.extend(given.unreached);
     }
@@ -307,7 +337,9 @@ struct TestEnvironment {
     tools: Vec<Toolchain>,
     /// Fetched dependencies. They are held here so that they are not removed during the run.
     held: Vec<FetchedDependencies>,
-    /// Notes to be returned in [`TestRun::notes`].
+    /// Notes of the fetches: what was not read or left out.
+    said: Vec<String>,
+    /// Reasons why dependencies were not fetched.
     notes: Vec<String>,
     /// Reasons why toolchains that the command may need do not work in the sandbox.
     unreached: Vec<String>,
@@ -330,6 +362,7 @@ impl TestEnvironment {
             match from.ensure(preset, place, (folder, &tool)).await {
                 Ok(DependencyState::Available(made)) => {
                     (preset.install)(&made.path, &mut tool);
+                    self.said.extend(made.notes());
                     self.held.push(made);
                 }
                 Ok(DependencyState::Unavailable(note)) => self.notes.extend(note),
@@ -382,8 +415,10 @@ async fn choose_suite(
         time: request.time.unwrap_or(TIME) / 2,
         reports: scratch.out.clone(),
         built: scratch.built.clone(),
+        version: place.snapshot.build_version().await,
         ..TestProject::default()
     };
+    let mut python = None;
     if project.settings.command.is_some() {
         // Java and Maven keep settings outside their own folders.
         given
@@ -404,11 +439,15 @@ async fn choose_suite(
                 Err(TestError::MissingPrerequisite(why)) => given.notes.push(why),
                 added => added?,
             }
+            if there && runner.name == pytest::RUNNER.name {
+                project.tool = given.tools.last().cloned().unwrap_or_default();
+                python = Some(PythonEnvironment::new(&project));
+            }
         }
         let programs =
             given.tools.iter().filter_map(|tool| Some(tool.program.parent()?.display().to_string()));
         let path = programs.collect();
-        let suite = Box::new(GenericSuite { project, path });
+        let suite = Box::new(GenericSuite { project, path, python });
         return Ok(SelectedSuite { name: COMMAND, folder: String::new(), suite, given, paths });
     }
     let at_hand: Vec<&str> = request.at_hand.iter().map(String::as_str).collect();
@@ -739,6 +778,62 @@ mod tests {
         assert!(times.iter().all(|line| line[0] == times[0][0]), "{times:?}");
         assert_eq!(times[0], times[1], "the same again");
         assert!(times[1][1] < times[2][1] && times[2][1] < times[3][1], "{times:?}");
+    }
+
+    /// The tests see the installed project: its version, its console script, and packages that exist only when it is
+    /// installed. They also see the commit.
+    #[tokio::test]
+    async fn python_project_is_installed_before_its_tests_run() {
+        let has_tools = ChildCommand::new("python3").args(["-c", "import pip, pytest, setuptools"]);
+        if !has_tools.run(&CancellationToken::new()).await.is_ok_and(|output| output.success()) {
+            return;
+        }
+        let setup = "import os, setuptools\nopen('own/made.py', 'w').close()\nsetuptools.setup(name='own', packages=['own'], \
+                     version=os.environ['SETUPTOOLS_SCM_PRETEND_VERSION'], entry_points={'console_scripts': ['say = own:say']})";
+        let test = "import importlib.metadata, subprocess\nimport own.made\ndef test_own():\n    \
+                    assert importlib.metadata.version('own') == '1.3.dev1'\n    \
+                    assert subprocess.check_output(['say']) == b'said\\n'\n    \
+                    assert subprocess.check_output(['python', '-c', 'import own']) == b''\n    \
+                    assert len(subprocess.check_output(['git', 'rev-parse', 'HEAD'])) == 41\n    \
+                    assert subprocess.check_output(['git', 'log', '--format=%s']) == b'a\\n'\n    \
+                    assert subprocess.check_output(['git', 'remote']) == b''\n";
+        let write = |root: &Path, path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "setup.py", setup);
+        write(root.path(), "own/__init__.py", "def say():\n    print('said')\n");
+        write(root.path(), "tests/test_own.py", test);
+        let tag = "git add -A && git -c user.name=A -c user.email=a@example.com commit --quiet -m first && git tag v1.2";
+        let snapshot = committed(root.path(), tag).await;
+        let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
+        let run = |settings, overlay| {
+            let request = TestRequest { settings, overlay, ..TestRequest::default() };
+            run_tests(&sandbox, &snapshot, request, &cancel)
+        };
+        let with_setup =
+            |line: &str| TestSettings { setup: Some(line.to_owned()), ..TestSettings::default() };
+        let ran = run(with_setup("python -c 'import own' && mkdir made"), Vec::new()).await.unwrap();
+        assert!(ran.found.has_passed() && ran.notes.is_empty(), "{ran:?}");
+        assert_eq!(ran.found.tests[0].id, "tests/test_own.py::test_own");
+        let settings = TestSettings {
+            setup: Some("touch made".to_owned()),
+            ..TestSettings::from_command("test -f made && say")
+        };
+        assert!(run(settings, Vec::new()).await.unwrap().found.has_passed());
+        let broken = vec![("setup.py".to_owned(), Some(b"raise SystemExit('error: none')".to_vec()))];
+        let ran = run(TestSettings::default(), broken).await.unwrap();
+        assert!(
+            ran.notes[0].starts_with("the project was not installed; the tests ran without that"),
+            "{ran:?}"
+        );
+        let refused = run(with_setup("echo error: x; false"), Vec::new()).await.unwrap_err().to_string();
+        assert!(
+            refused.starts_with("`echo error: x; false` (`setup` under [test]) failed, so no test was run"),
+            "{refused}"
+        );
     }
 
     #[tokio::test]

@@ -291,7 +291,7 @@ fn generic(report: Option<&str>, suite_output: SuiteOutput) -> TestReport {
     project.settings =
         TestSettings { report: report.map(str::to_owned), ..TestSettings::from_command("make test") };
     let mut found = TestReport::default();
-    let mut suite = generic::GenericSuite { project, path: Vec::new() };
+    let mut suite = generic::GenericSuite { project, path: Vec::new(), python: None };
     suite.begin().unwrap();
     assert!(suite.read_output(suite_output, &mut found).is_none());
     found.finish();

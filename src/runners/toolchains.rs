@@ -63,6 +63,8 @@ pub(super) struct Toolchain {
     pub(super) modules: Option<PathBuf>,
     /// Folder tree with the lock files that a fetch wrote. Those that the tests' tree lacks are copied into it.
     pub(super) locks: Option<PathBuf>,
+    /// Folders with fetched Python packages.
+    pub(super) sites: Vec<PathBuf>,
     /// Prebuilt standard library. Each run works on its own copy.
     pub(super) built: Option<PathBuf>,
     pub(super) environment: Vec<(&'static str, String)>,

@@ -42,7 +42,13 @@ const REFUSALS: usize = 20;
 
 impl ProxyState {
     fn new(hosts: Hosts, bytes: u64) -> Self {
-        Self { hosts, refused: Mutex::default(), left: bytes.into(), spent: CancellationToken::new() }
+        Self {
+            hosts,
+            refused: Mutex::default(),
+            left: bytes.into(),
+            spent: CancellationToken::new(),
+            final_refusal: CancellationToken::new(),
+        }
     }
 
     /// Resolves the host and returns the addresses to which we may connect.
@@ -92,6 +98,8 @@ struct ProxyState {
     /// Number of bytes that may still be transferred, counting both directions together.
     left: AtomicU64,
     spent: CancellationToken,
+    /// Cancelled at the first refusal that a retry cannot change.
+    final_refusal: CancellationToken,
 }
 
 impl SandboxProxy {
@@ -108,6 +116,11 @@ impl SandboxProxy {
 
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Waits for the first refusal that a retry cannot change.
+    pub async fn wait_for_refusal(&self) {
+        self.shared.final_refusal.cancelled().await;
     }
 
     /// Returns the refused requests, up to the maximum `REFUSALS`.
@@ -184,9 +197,13 @@ impl ProxyState {
     }
 
     fn record_refusal(&self, refusal: HostRefusal) {
+        let is_final = refusal.why != RefusalReason::Unreachable;
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.len() < REFUSALS {
             refused.insert(refusal);
+        }
+        if is_final {
+            self.final_refusal.cancel();
         }
     }
 

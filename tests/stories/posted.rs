@@ -80,6 +80,8 @@ fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
         executed: Vec::new(),
         report: None,
         whole: None,
+        questions: vec![summary.clone()],
+        since: Some(summary.clone()),
         summary,
         overridable: true,
         others: Vec::new(),

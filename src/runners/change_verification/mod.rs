@@ -266,8 +266,9 @@ impl ChangeVerifier {
         line: &str,
         overlay: FileOverlay,
     ) -> Result<Option<String>, TestError> {
-        let request =
-            TestRequest { settings: TestSettings::from_command(line), overlay, ..self.asked.clone() };
+        let setup = self.asked.settings.setup.clone();
+        let settings = TestSettings { setup, ..TestSettings::from_command(line) };
+        let request = TestRequest { settings, overlay, ..self.asked.clone() };
         let TestRun { found, notes, .. } =
             workspace.run(&self.sandbox, &self.snapshot, request, &self.stop).await?;
         if found.has_passed() {
