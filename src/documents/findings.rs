@@ -73,6 +73,15 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Returns title and details as one text.
+    pub fn full_text(&self) -> String {
+        match (self.title.trim_end(), self.detail.trim()) {
+            (title, "") => title.to_owned(),
+            (title, detail) if title.ends_with(['.', ':', '!', '?', ';']) => format!("{title} {detail}"),
+            (title, detail) => format!("{title}. {detail}"),
+        }
+    }
+
     pub fn is_open(&self) -> bool {
         self.status == FindingStatus::Open
     }

@@ -470,7 +470,7 @@ fn revise_prompt(round: &Round, brief: &DraftBrief<'_>, mark: &str, before: &str
                 None if f.why.is_empty() => String::new(),
                 None => format!(" ({})", f.why),
             };
-            format!("- {} [{}] at {}: {}. {}{why}\n", f.id, f.severity.as_str(), f.place, f.title, f.detail)
+            format!("- {} [{}] at {}: {}{why}\n", f.id, f.severity.as_str(), f.place, f.full_text())
         })
         .collect();
     let settled: String = round

@@ -318,7 +318,7 @@ fn review_prompt(
                 None if f.why.is_empty() => String::new(),
                 None => format!(" ({})", f.why),
             };
-            format!("- {} [{severity}, {status}] at {}: {}. {}{said}\n", f.id, f.place, f.title, f.detail)
+            format!("- {} [{severity}, {status}] at {}: {}{said}\n", f.id, f.place, f.full_text())
         })
         .collect();
     let changes = before.map_or_else(String::new, |before| {

@@ -300,7 +300,9 @@ async fn join_tests(
     tests: &[AdversarialTestFile],
 ) -> Result<(), StepError> {
     let cx = v.cx;
-    let locked = load_text(cx, require_state(&s.locked)?).await?;
+    let before = *require_state(&s.locked)?;
+    s.own_tests.get_or_insert(before);
+    let locked = load_text(cx, &before).await?;
     let locked = cx.put(with_adversarial_tests(&locked, tests, &text.files).as_bytes()).await?;
     let document = cx.put(with_adversarial_tests(document, tests, &text.files).as_bytes()).await?;
     cx.record_later("tests", LedgerRecord::Text(TextRow::new(TextKind::Tests, document))).await?;

@@ -42,15 +42,18 @@ pub(super) async fn reopen_tests(
     text: &ChangeDocument,
 ) -> Result<(), StepError> {
     let Some((by, at)) = s.stage.take_test_request() else { return Ok(()) };
-    let Some(locked) = s.locked.take() else { return Ok(()) };
+    let Some(all) = s.locked.take() else { return Ok(()) };
+    // Tests of the reviewer's model are written again later.
+    let own = s.own_tests.take();
+    let locked = own.unwrap_or(all);
     let code = *require_state(&s.stage.document())?;
     s.reopened = Some(ReopenedTests { locked, code, by, at });
     (s.others, s.adversary, s.attacked, s.joined) = (None, None, None, None);
     (s.told, s.objections) = (0, 0);
     s.stage.remove_background(LOCKED_TESTS);
-    // Tests of the reviewer's model are written again later.
-    let joined: Vec<&str> = text.adversary.iter().flat_map(AdversarialResults::joined_paths).collect();
-    let tests = change::without_files(&load_text(cx, &locked).await?, &joined);
+    // Earlier versions of this program did not record the drafter's own tests.
+    let joined = text.adversary.iter().filter(|_| own.is_none()).flat_map(AdversarialResults::joined_paths);
+    let tests = change::without_files(&load_text(cx, &locked).await?, &joined.collect::<Vec<_>>());
     s.stage.replace_draft(cx.put(tests.as_bytes()).await?);
     Ok(())
 }

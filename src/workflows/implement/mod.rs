@@ -150,6 +150,9 @@ pub struct ImplementRunState {
     adversary: Option<Hash>,
     #[serde(default)]
     attacked: Option<Hash>,
+    /// The locked version before adversarial tests were added to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    own_tests: Option<Hash>,
     /// Version that includes the most recently added adversarial tests, and the green proof of that version.
     #[serde(default)]
     joined: Option<(Hash, Hash)>,
@@ -597,7 +600,7 @@ async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<St
 /// Locks the current tests and starts the rounds in which the code is drafted.
 fn lock_tests(s: &mut ImplementRunState) -> Result<(), StepError> {
     let document = *require_state(&s.stage.document())?;
-    s.locked = Some(document);
+    (s.locked, s.own_tests) = (Some(document), None);
     s.told = 0;
     // The drafter of the code cannot fix findings about the tests.
     if !s.stage.wants_code() {
