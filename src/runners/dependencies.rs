@@ -218,7 +218,7 @@ impl DependencyFetcher {
         })?;
         let settings = (preset.settings_for_tests)(&home).map_err(|why| lacks(sanitize_line(&why)))?;
         let key = self.cache_key(preset, tool, &plan, &home);
-        match self.fetch(&key, place, tool, &plan, (&home, &settings)).await {
+        match Box::pin(self.fetch(&key, place, tool, &plan, (&home, &settings))).await {
             Err(TestError::MissingPrerequisite(why))
                 if is_available_locally(place, tool, &plan, &plan.least).await? =>
             {

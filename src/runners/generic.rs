@@ -24,8 +24,8 @@ impl TestSuite for GenericSuite {
         self.python.as_ref().map(PythonEnvironment::prepare)
     }
 
-    fn read_prepared(&mut self, output: &SuiteOutput) -> Option<String> {
-        self.python.as_mut()?.read(output)
+    fn read_prepared(&mut self, output: &SuiteOutput) -> Vec<String> {
+        self.python.as_mut().and_then(|python| python.read(output)).into_iter().collect()
     }
 
     fn begin(&mut self) -> Result<SuiteCommand, String> {

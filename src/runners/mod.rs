@@ -108,9 +108,9 @@ trait TestSuite: Send {
         None
     }
 
-    /// Reads the output of the preparing command. Returns a note on what is missing.
-    fn read_prepared(&mut self, _: &SuiteOutput) -> Option<String> {
-        None
+    /// Reads the output of the preparing command. Returns notes for the report, such as what is missing.
+    fn read_prepared(&mut self, _: &SuiteOutput) -> Vec<String> {
+        Vec::new()
     }
 
     /// Returns the first command.

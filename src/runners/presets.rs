@@ -703,10 +703,10 @@ mod tests {
             (
                 &pyproject(
                     "[tool.poetry]\nname = 'x'\n[tool.poetry.dependencies]\npython = '^3.8'\na = '^1.2'\nb = '~0.3'\n\
-                     c = {version = '^0.0.3', extras = ['e'], python = '<3.9'}\nd = '*'\ne = {version = '1.0', optional = true}\n\
+                     c = {version = '^0.0.3', extras = ['e']}\nd = '*'\ne = {version = '1.0', optional = true}\n\
                      p = {path = '../p'}\n[tool.poetry.group.test.dependencies]\nf = '>=1,<2'\n",
                 ),
-                "a<2,>=1.2; b<0.4,>=0.3; c[e]<0.0.4,>=0.0.3; python_version < \"3.9\"; d|f<2,>=1||`p @ ../p` of pyproject.toml was",
+                "a<2,>=1.2; b<0.4,>=0.3; c[e]<0.0.4,>=0.0.3; d|f<2,>=1||`p @ ../p` of pyproject.toml was",
             ),
             (
                 &[
@@ -727,16 +727,16 @@ mod tests {
                 )],
                 "a; b|c|setuptools; wheel|there is no lock file",
             ),
-            (&[("setup.py", "(")], "||setuptools; wheel"),
+            (&[("setup.py", "(")], "||setuptools; wheel|setup.py was not read as a whole"),
             (
                 &[
                     (
                         "tox.ini",
-                        "[testenv]\ndeps =\n    -rdev-requirements.txt\n    py39: old\n    unit: t\n    !x: n\n    {[base]deps}\n",
+                        "[testenv:docs]\ndeps = sphinx\n[testenv:py{2,3}-unit]\ndeps = u\n[testenv]\ndeps =\n    -rdev-requirements.txt\n    py39: old\n    unit: t\n    !x: n\n    {[base]deps}\n",
                     ),
                     ("dev-requirements.txt", "-c constraints.txt\n-e .\nr # note\n--pre\n"),
                 ],
-                "|r; t||`--pre` of dev-requirements.txt was not read",
+                "|u; r; t||`--pre` of dev-requirements.txt was not read",
             ),
             (
                 &[("requirements.txt", "a\n"), ("tests/requirements.txt", "-r ../requirements.txt\nb\n")],

@@ -9,6 +9,7 @@ use super::{
     junit::{self, JunitCase, JunitResult},
     mentions_missing_name, presets,
     python_environment::PythonEnvironment,
+    sanitize_line,
     toolchains::{SYSTEM_PATH, Toolchain, ToolchainProbe, is_safe_to_share},
 };
 
@@ -60,8 +61,12 @@ impl TestSuite for PytestSuite {
         Some(self.environment.prepare())
     }
 
-    fn read_prepared(&mut self, output: &SuiteOutput) -> Option<String> {
-        self.environment.read(output)
+    fn read_prepared(&mut self, output: &SuiteOutput) -> Vec<String> {
+        let missing = self.environment.read(output);
+        let paths = sanitize_line(&self.environment.paths.join(" "));
+        let all = !paths.is_empty() && self.project.only.is_none() && self.project.targets.is_empty();
+        let part = all.then(|| format!("pytest ran only on `{paths}`, as tox.ini says"));
+        missing.into_iter().chain(part).collect()
     }
 
     fn begin(&mut self) -> Result<SuiteCommand, String> {
@@ -78,12 +83,12 @@ impl TestSuite for PytestSuite {
         let also = ["--continue-on-collection-errors", "-o", "junit_family=xunit1"];
         let report = format!("--junitxml={}", self.project.reports.join("report.xml").display());
         let args = pytest.into_iter().chain(args.into_iter().chain(also).map(str::to_owned));
+        let mut files = self.project.requested_files(|file| file.ends_with(".py"));
+        if files.is_empty() && self.project.only.is_none() {
+            files.extend(self.environment.paths.iter().map(String::as_str));
+        }
         // `./` keeps a file name from being read as an option.
-        let files = self
-            .project
-            .requested_files(|file| file.ends_with(".py"))
-            .into_iter()
-            .map(|file| format!("./{file}"));
+        let files: Vec<String> = files.into_iter().map(|file| format!("./{file}")).collect();
         let args = args.chain([report]).chain(files).chain(self.project.only.clone()).collect();
         // A package below `src` is not found unless it is installed.
         let below = self.project.paths.iter().any(|path| path.starts_with("src/") && path.ends_with(".py"));

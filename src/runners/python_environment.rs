@@ -21,6 +21,8 @@ pub(super) struct PythonEnvironment {
     pub(super) usable: bool,
     /// Whether the project is installed in it.
     pub(super) installed: bool,
+    /// Folders and files, relative to the project, that tox passes to pytest. Empty if pytest finds the tests itself.
+    pub(super) paths: Vec<String>,
 }
 
 impl PythonEnvironment {
@@ -32,6 +34,7 @@ impl PythonEnvironment {
             tool: project.tool.clone(),
             usable: false,
             installed: false,
+            paths: Vec::new(),
         }
     }
 
@@ -52,6 +55,8 @@ impl PythonEnvironment {
     pub(super) fn read(&mut self, output: &SuiteOutput) -> Option<String> {
         self.installed = output.end.success();
         self.usable = self.installed || output.end == NOT_INSTALLED;
+        let paths = output.stdout.lines().next().unwrap_or_default();
+        self.paths = paths.split_whitespace().map(str::to_owned).collect();
         let printed = error_summary(&output.stderr);
         let note =
             format!("the project was not installed; the tests ran without that ({}: {printed})", output.end);

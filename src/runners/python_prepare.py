@@ -1,11 +1,39 @@
 # Makes a virtual environment of the fetched packages and installs the project into it, as an editable install without
 # network. Arguments: the environment, the project, the version to give it, and the folders with the fetched packages.
+# Prints the paths that tox passes to pytest first, on one line.
 # Exit code 3: the environment is there, but the project could not be installed. Exit code 4: nothing has to be prepared.
-import os, pathlib, re, subprocess, sys, venv
+import configparser, os, pathlib, re, subprocess, sys, venv
 
 where, project, version, *places = sys.argv[1:]
-manifest = pathlib.Path(project, "pyproject.toml")
-builds = manifest.exists() and re.search(r"^\[build-system\]", manifest.read_text(errors="replace"), re.MULTILINE)
+
+
+def read(name):
+    path = pathlib.Path(project, name)
+    return path.read_text(errors="replace") if path.is_file() else ""
+
+
+def test_paths():
+    """Returns the folders and files of tox's first pytest command. Returns nothing if pytest's own settings name them, or
+    if the command has an option that may take the next word."""
+    if any("testpaths" in read(name) for name in ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")):
+        return []
+    tox = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        tox.read_string(read("tox.ini"))
+    except configparser.Error:
+        return []
+    sections = [name for name in tox.sections() if name.startswith("testenv")]
+    commands = "\n".join(tox[name].get("commands", "") for name in sections).replace("\\\n", " ")
+    command = re.search(r"^(?:[\w,{}.-]+: +)?(?:python -m +|coverage run .*-m +)?py\.?test\b(.*)", commands, re.MULTILINE)
+    words = re.sub(r"\{posargs:?([^{}]*)\}|\{toxinidir\}/", r"\1", command[1] if command else "").split()
+    paths = [word for word in words if not word.startswith("-")]
+    doubtful = any(word.startswith("-") and "=" not in word for word in words[:-1])
+    inside = all(".." not in path and os.path.exists(f"{project}/./{path}") for path in paths)
+    return paths if inside and not doubtful else []
+
+
+print(*test_paths(), flush=True)
+builds = re.search(r"^\[build-system\]", read("pyproject.toml"), re.MULTILINE)
 installs = builds or os.path.exists(project + "/setup.py")
 if not installs and not places:
     sys.exit(4)

@@ -15,6 +15,7 @@ except ImportError:
     from pip._vendor import tomli as tomllib
 
 TEST_WORDS = {"test", "tests", "testing", "unittest", "unit", "dev", "develop", "development"}
+CHECK_WORDS = {"check", "checks", "cov", "cover", "coverage", "doc", "docs", "lint", "style", "type", "types", "typing", "mypy"}
 MINE = {"py", "py3", "py%d%d" % sys.version_info[:2]}
 notes, needed, wanted, build, bounds = [], {}, {}, {}, []
 own_extras, groups, asked, seen = {}, {}, set(), set()
@@ -100,45 +101,37 @@ def poetry_requirement(name, spec):
         if sign not in ("^", "~") or not parts:
             return "" if version == "*" else (sign or "==") + version
         fixed = next((n for n, part in enumerate(parts) if part), len(parts) - 1) if sign == "^" else min(1, len(parts) - 1)
-        upper = [*parts[:fixed], parts[fixed] + 1]
-        return f">={version},<{'.'.join(map(str, upper))}"
+        return f">={version},<{'.'.join(map(str, [*parts[:fixed], parts[fixed] + 1]))}"
 
-    range_ = ",".join(filter(None, map(bound, str(of["version"]).split("||")[0].replace(" >", ",>").split(","))))
+    versions = ",".join(filter(None, map(bound, str(of["version"]).split("||")[0].replace(" >", ",>").split(","))))
     extras = f"[{','.join(of['extras'])}]" if of.get("extras") else ""
-    python = f"python_version {of['python']}" if re.fullmatch(r"[<>=]=?\s*[\d.]+", str(of.get("python"))) else ""
-    python = re.sub(r"([<>=]=?)\s*([\d.]+)", r"\1 '\2'", python)
-    marker = " and ".join(filter(None, [of.get("markers"), python]))
-    return f"{name}{extras}{range_}" + (f" ; {marker}" if marker else "")
+    return f"{name}{extras}{versions}" + (f" ; {of['markers']}" if of.get("markers") else "")
 
 
 def literals(path):
-    """Returns the literal arguments of `setup(…)` in a setup.py, with names of lists at the top of the file."""
-    try:
-        tree = ast.parse(read(path))
-    except (SyntaxError, ValueError):
-        return {}
-    known = {}
+    """Returns the literal arguments of `setup(…)` in a setup.py, with names that stand for literals."""
+    known, found = {}, {}
 
     def value(node):
         if isinstance(node, ast.Name):
             return known.get(node.id)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        if isinstance(node, ast.BinOp):
             return (value(node.left) or []) + (value(node.right) or [])
         if isinstance(node, ast.Dict):
-            return {value(key): value(of) for key, of in zip(node.keys, node.values) if isinstance(key, ast.Constant)}
+            return {value(key): value(of) for key, of in zip(node.keys, node.values)}
         if isinstance(node, (ast.List, ast.Tuple)):
             return [of for of in map(value, node.elts) if isinstance(of, str)]
         return node.value if isinstance(node, ast.Constant) else None
 
-    for node in ast.walk(tree):
-        try:
+    try:
+        for node in ast.walk(ast.parse(read(path))):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 known[node.targets[0].id] = value(node.value)
             elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "setup":
-                return {word.arg: value(word.value) for word in node.keywords if word.arg}
-        except TypeError:
-            pass
-    return {}
+                found.update((word.arg, value(word.value)) for word in node.keywords)
+    except (SyntaxError, TypeError, ValueError):
+        notes.append("setup.py was not read as a whole")
+    return found
 
 
 def tox_section(section, origin):
@@ -152,7 +145,7 @@ def tox_section(section, origin):
             if key == "deps":
                 add(line, origin, wanted)
             elif key == "extras":
-                add_extras([line], wanted)
+                add_extras([line] if not words(line) & CHECK_WORDS else [], wanted)
             else:
                 add({"include-group": line}, origin, wanted)
 
@@ -171,11 +164,11 @@ try:
 except ValueError as error:
     sys.exit(f"error: pyproject.toml: {error}")
 tool, meta, setup, cfg = table(project, "tool"), table(project, "project"), literals("setup.py"), ini("setup.cfg")
-poetry, flit, options = table(tool, "poetry"), table(tool, "flit", "metadata"), cfg.get("options", {})
-name = meta.get("name") or poetry.get("name") or cfg.get("metadata", {}).get("name") or setup.get("name") or flit.get("module")
+poetry, options = table(tool, "poetry"), cfg.get("options", {})
+name = meta.get("name") or poetry.get("name") or cfg.get("metadata", {}).get("name") or setup.get("name")
 own_name = canonicalize_name(name) if isinstance(name, str) else None
 sources = {canonicalize_name(name) for name in table(tool, "uv", "sources")}
-for extras in (table(meta, "optional-dependencies"), cfg.get("options.extras_require", {}), setup.get("extras_require"), flit.get("requires-extra")):
+for extras in (table(meta, "optional-dependencies"), cfg.get("options.extras_require", {}), setup.get("extras_require")):
     for extra, lines in extras.items() if isinstance(extras, dict) else ():
         own_extras[canonicalize_name(extra)] = lines.splitlines() if isinstance(lines, str) else lines or []
 for found in (table(project, "dependency-groups"), table(tool, "pdm", "dev-dependencies")):
@@ -195,7 +188,6 @@ if not hashed:
     add_list(meta.get("dependencies"), "pyproject.toml", needed)
     add_list(options.get("install_requires"), "setup.cfg", needed)
     add_list(setup.get("install_requires"), "setup.py", needed)
-    add_list(flit.get("requires"), "pyproject.toml", needed)
     optional = {name for extra, names in table(poetry, "extras").items() if is_test(extra) for name in names}
     for package, spec in table(poetry, "dependencies").items():
         if package != "python" and (not table({"": spec}, "").get("optional") or package in optional):
@@ -206,7 +198,6 @@ if not hashed:
     for group in tested[0]:
         add({"include-group": group}, f"group `{group}`", wanted)
     add_extras(tested[1], wanted)
-    add_list(table(tool, "uv").get("dev-dependencies"), "pyproject.toml", wanted)
     for environment, of in table(tool, "hatch", "envs").items():
         if environment == "default" or is_test(environment):
             for key in ("dependencies", "extra-dependencies"):
@@ -215,7 +206,10 @@ if not hashed:
     add_list(options.get("tests_require"), "setup.cfg", wanted)
     add_list(setup.get("tests_require"), "setup.py", wanted)
     for section, of in ini("tox.ini").items():
-        if section == "testenv" or section.startswith("testenv:") and words(section[8:]) <= TEST_WORDS:
+        # Such as `testenv:tests` and `testenv:py{310,311}`, if it is for this Python.
+        names = words(section[8:])
+        numbers = {name for name in names if re.fullmatch(r"(py)?\d*", name)}
+        if section.startswith("testenv") and names - numbers <= TEST_WORDS and (not numbers or {name[-3:] for name in numbers} & {name[-3:] for name in MINE}):
             tox_section(of, "tox.ini")
     tox_section(table(tool, "tox", "env_run_base"), "pyproject.toml")
     for path in sys.argv[2:]:

@@ -187,7 +187,7 @@ impl TestWorkspace {
                 })?;
             self.overlaid.extend(bytes.as_ref().map(|bytes| (path.clone(), (bytes.clone(), since))));
         }
-        run_suite(&self.scratch, sandbox, snapshot, request, left_out, cancel).await
+        Box::pin(run_suite(&self.scratch, sandbox, snapshot, request, left_out, cancel)).await
     }
 
     /// Returns the text of a file as the last run left it.
@@ -232,7 +232,7 @@ async fn run_suite(
     let mut found = TestReport::default();
     let mut notes = given.said;
     if let Some(call) = suite.prepare() {
-        let (output, _) = scratch.run_command(sandbox, &call, tools, time / 2, cancel).await?;
+        let (output, _) = scratch.run_command(sandbox, &call, tools, (time / 2).max(LEAST), cancel).await?;
         notes.extend(suite.read_prepared(&output));
     }
     let mut next = Some(suite.begin().map_err(|why| TestError::MissingPrerequisite(sanitize_line(&why)))?);
@@ -243,7 +243,7 @@ async fn run_suite(
             environment: call.environment.clone(),
             ..SuiteCommand::default()
         };
-        let limit = time.saturating_sub(started.elapsed()) / 2;
+        let limit = (time.saturating_sub(started.elapsed()) / 2).max(LEAST);
         let (output, _) = scratch.run_command(sandbox, &setup, tools, limit, cancel).await?;
         if !output.end.success() {
             let printed = error_summary(&[output.stdout, output.stderr].join("\n"));
@@ -276,7 +276,7 @@ async fn run_suite(
         found.mark_loopback_failures();
     }
     found.finish();
-    if found.may_lack_dependencies() {
+    if found.may_lack_dependencies() || !notes.is_empty() {
         notes.extend(given.notes);
     }
     if !found.has_passed() {
@@ -806,6 +806,12 @@ mod tests {
         write(root.path(), "setup.py", setup);
         write(root.path(), "own/__init__.py", "def say():\n    print('said')\n");
         write(root.path(), "tests/test_own.py", test);
+        write(root.path(), "examples/test_no.py", "raise Exception\n");
+        write(
+            root.path(),
+            "tox.ini",
+            "[testenv]\ncommands =\n    unit: pytest tests {posargs}\n    sphinx-build docs\n",
+        );
         let tag = "git add -A && git -c user.name=A -c user.email=a@example.com commit --quiet -m first && git tag v1.2";
         let snapshot = committed(root.path(), tag).await;
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
@@ -816,7 +822,8 @@ mod tests {
         let with_setup =
             |line: &str| TestSettings { setup: Some(line.to_owned()), ..TestSettings::default() };
         let ran = run(with_setup("python -c 'import own' && mkdir made"), Vec::new()).await.unwrap();
-        assert!(ran.found.has_passed() && ran.notes.is_empty(), "{ran:?}");
+        assert!(ran.found.has_passed(), "{ran:?}");
+        assert_eq!(ran.notes, ["pytest ran only on `tests`, as tox.ini says"]);
         assert_eq!(ran.found.tests[0].id, "tests/test_own.py::test_own");
         let settings = TestSettings {
             setup: Some("touch made".to_owned()),
