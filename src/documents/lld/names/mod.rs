@@ -162,9 +162,21 @@ impl<'a> DesignNameChecker<'a> {
     /// Returns whether the prose before the code span at this offset introduces its name as new.
     fn is_introduced(&self, at: usize) -> bool {
         let line = self.text[..at].rsplit('\n').next().unwrap_or_default();
-        let mut words =
-            line.split(|c: char| !c.is_alphanumeric()).rev().filter(|word| !word.is_empty()).take(2);
-        words.any(|word| INTRODUCING.iter().any(|known| word.eq_ignore_ascii_case(known)))
+        let words = line.split(|c: char| !c.is_alphanumeric()).rev().filter(|word| !word.is_empty());
+        let mut words = words.take(2).map(str::to_ascii_lowercase);
+        !self.is_claimed(at) && words.any(|word| INTRODUCING.contains(&word.as_str()))
+    }
+
+    /// Returns whether the prose around the code span at this offset says that its name exists: "the existing `a_b`", or
+    /// "`a_b` of `src/a.rs`" with a file of the repository.
+    fn is_claimed(&self, at: usize) -> bool {
+        let line = self.text[..at].rsplit('\n').next().unwrap_or_default();
+        let mut words = line.split_whitespace().rev().take(3);
+        let behind = self.text[at..].trim_start_matches('`').split_once('`').map_or("", |(_, behind)| behind);
+        let place = [" of `", " in `", " from `"].iter().find_map(|word| behind.strip_prefix(word));
+        let place = place.and_then(|place| place.split('`').next());
+        words.any(|word| word.eq_ignore_ascii_case("existing"))
+            || place.is_some_and(|place| self.repository.tree().is_file(place))
     }
 
     /// Reports files and folders that do not exist and that the design does not add.
@@ -310,7 +322,10 @@ impl<'a> DesignNameChecker<'a> {
             return &[];
         }
         match chain.parts.as_slice() {
-            [name] if is_code_word(name) || chain.is_called() && name.len() > 2 => &chain.parts,
+            // Any other name may be a local variable, an attribute, or new.
+            [name] if chain.is_called() && name.len() > 2 || is_code_word(name) && self.is_claimed(at) => {
+                &chain.parts
+            }
             // The code would spell a dependency's type somewhere, so an unknown one is doubtful.
             [first, ..] if self.is_foreign(chain) => {
                 if is_code_word(first) {

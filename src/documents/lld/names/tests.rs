@@ -68,6 +68,8 @@ fn code_name_is_reported_if_its_last_segment_is_in_no_file() {
         ("A `SheetManager` has `SheetManager.open_it()`.", &["SheetManager"]),
         ("It calls `parse_shet(rows)`.", &["!parse_shet"]),
         ("It calls `os.parse_shet()`.", &["parse_shet"]),
+        ("The digits are read with the existing helper `read_digits`.", &["read_digits"]),
+        ("The private `read_digits` of `src/a.rs` reads them.", &["read_digits"]),
         ("`src/a.rs:12` and `src/a.rs::parse_all` are there.", &["parse_all"]),
         ("```rust\nlet new_one = parse_shet(new_one, parse_all());\n```", &["!parse_shet"]),
     ] {
@@ -82,6 +84,7 @@ fn names_known_from_repository_design_or_other_projects_are_not_reported() {
     for text in [
         "It calls `parse_sheet()`, `Sheet::rows` and `parse_sheet(x)?`.",
         "It calls `parse_all()`, `Line::print_it()`, `line.line_count` and `parse_shet()`.",
+        "`non_exhaustive` is not used; `MAX_DIGITS` and `unit_sec` are as `new_name` in `src/new.rs`.",
         "`Fresh::take_all()` of `src/new.rs` does it.",
         "It adds a helper `parse_zone(text)`, and calls `parse_zone()` before `utcoffset()` and `total_seconds()`.",
         "```python\ndef read_zone(text):\n    return text.toLowerCase()\n```\n\n`read_zone()` and `when.startsWith` are used.",
