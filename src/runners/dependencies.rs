@@ -15,6 +15,7 @@ use std::{
 };
 
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
+use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use super::{TestError, error_summary, sanitize_line, toolchains::Toolchain};
@@ -122,12 +123,29 @@ pub(super) struct FetchPlan {
     /// All files that the fetch command sees: their contents by path.
     pub(super) files: BTreeMap<String, String>,
     pub(super) folder: String,
+    /// Notes to show with every result. `{day}` stands for the day of the fetch.
+    pub(super) notes: Vec<String>,
+    /// Notes to show if the tests do not pass.
+    pub(super) hints: Vec<String>,
 }
 
 /// Fetched dependencies, protected from removal until this value is dropped.
 pub(super) struct FetchedDependencies {
     pub(super) path: PathBuf,
+    /// Notes of the [`FetchPlan`].
+    pub(super) notes: Vec<String>,
+    pub(super) hints: Vec<String>,
     _held: File,
+}
+
+impl FetchedDependencies {
+    fn with_notes(mut self, plan: &FetchPlan) -> Self {
+        let made = self.path.join("tree").metadata().and_then(|tree| tree.modified());
+        let day = made.map_or_else(|_| String::new(), |made| OffsetDateTime::from(made).date().to_string());
+        self.notes = plan.notes.iter().map(|note| note.replace("{day}", &day)).collect();
+        self.hints.clone_from(&plan.hints);
+        self
+    }
 }
 
 /// Result of [`DependencyFetcher::ensure`].
@@ -188,7 +206,7 @@ impl DependencyFetcher {
             && let Ok(home) = &home
             && let Some(made) = self.find_cached(&self.cache_key(preset, tool, &plan, home))?
         {
-            return Ok(DependencyState::Available(made));
+            return Ok(DependencyState::Available(made.with_notes(&plan)));
         }
         if !plan.local.is_empty() && is_available_locally(place, tool, &plan).await? {
             return Ok(DependencyState::Unavailable(None));
@@ -204,7 +222,8 @@ impl DependencyFetcher {
         })?;
         let settings = (preset.settings_for_tests)(&home).map_err(|why| lacks(sanitize_line(&why)))?;
         let key = self.cache_key(preset, tool, &plan, &home);
-        self.fetch(&key, place, tool, &plan, (&home, &settings)).await.map(DependencyState::Available)
+        let made = self.fetch(&key, place, tool, &plan, (&home, &settings)).await?;
+        Ok(DependencyState::Available(made.with_notes(&plan)))
     }
 
     /// Returns the operator's settings files by their paths relative to the home directory.
@@ -266,7 +285,12 @@ impl DependencyFetcher {
         // Another process may have removed it before we got the lock.
         let there =
             path.metadata().is_ok_and(|found| held.metadata().is_ok_and(|own| own.ino() == found.ino()));
-        Ok(there.then(|| FetchedDependencies { path: path.canonicalize().unwrap_or(path), _held: held }))
+        Ok(there.then(|| FetchedDependencies {
+            path: path.canonicalize().unwrap_or(path),
+            notes: Vec::new(),
+            hints: Vec::new(),
+            _held: held,
+        }))
     }
 
     async fn fetch(
@@ -286,14 +310,29 @@ impl DependencyFetcher {
         let network = NetworkAccess::Proxy(proxy.socket().to_owned());
         let mut run = places.build_command(tool, plan, &plan.args, network);
         run.write.push(settings);
-        let ended = place.sandbox.run(run, place.cancel).await?;
-        if !ended.end.success() {
-            let refused = proxy.refusals().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            let why = if refused.is_empty() {
-                format!("{}: {}", ended.end, error_summary(&ended.stderr.text()))
-            } else {
-                refused
-            };
+        // A host that refuses once will refuse again, but npm asks it for ten minutes.
+        let stop = place.cancel.child_token();
+        let ended = {
+            let running = place.sandbox.run(run, &stop);
+            tokio::pin!(running);
+            tokio::select! {
+                ended = &mut running => ended,
+                () = proxy.wait_for_refusal() => {
+                    stop.cancel();
+                    running.await
+                }
+            }
+        };
+        let refused = proxy.refusals().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let why = match ended {
+            Ok(ended) if ended.end.success() => None,
+            Err(error) if refused.is_empty() || place.cancel.is_cancelled() => return Err(error.into()),
+            Ok(ended) if refused.is_empty() => {
+                Some(format!("{}: {}", ended.end, error_summary(&ended.stderr.text())))
+            }
+            _ => Some(refused),
+        };
+        if let Some(why) = why {
             return Err(TestError::MissingPrerequisite(format!(
                 "the dependencies were not fetched: {}",
                 sanitize_line(&why)

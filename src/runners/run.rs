@@ -20,7 +20,7 @@ use super::{
     dependencies::{DependencyFetcher, DependencyState, FetchContext, FetchedDependencies, run_to_end},
     detect_project,
     generic::GenericSuite,
-    overlay, sanitize_line,
+    node_packages, overlay, sanitize_line,
     toolchains::{self, Toolchain},
 };
 use crate::{
@@ -69,8 +69,9 @@ pub struct TestRun {
     pub folder: String,
     #[serde(flatten)]
     pub found: TestReport,
-    /// Reasons why dependencies were not fetched, if missing dependencies could explain a failure. If the tests did not
-    /// pass, also reasons why toolchains do not work in the sandbox.
+    /// Parts of the test command that were not run, and lock files that were not read. Also reasons why dependencies
+    /// were not fetched, if missing dependencies could explain a failure. If the tests did not pass, also reasons why
+    /// toolchains do not work in the sandbox.
     pub notes: Vec<String>,
     #[serde(skip)]
     pub left_out: Vec<SkippedPath>,
@@ -209,7 +210,8 @@ async fn run_suite(
 ) -> Result<TestRun, TestError> {
     let time = request.time.unwrap_or(TIME);
     let place = FetchContext { sandbox, snapshot, cancel };
-    let SelectedSuite { name, folder, mut suite, given } = choose_suite(&place, scratch, &request).await?;
+    let SelectedSuite { name, folder, mut suite, given } =
+        Box::pin(choose_suite(&place, scratch, &request)).await?;
     let tools = &given.tools;
     let furnished =
         tools.iter().try_for_each(|tool| tool.link_into(&scratch.out.join("home"), &scratch.tree));
@@ -246,6 +248,8 @@ async fn run_suite(
     if !found.has_passed() {
         notes.extend(given.unreached);
     }
+    let always = suite.notes().into_iter().map(|note| sanitize_line(&note));
+    notes.extend(given.always.into_iter().chain(always));
     let seconds = started.elapsed().as_secs_f64();
     Ok(TestRun { runner: name, folder, found, notes, left_out, seconds })
 }
@@ -264,8 +268,10 @@ struct TestEnvironment {
     held: Vec<FetchedDependencies>,
     /// Notes to be returned in [`TestRun::notes`].
     notes: Vec<String>,
-    /// Reasons why toolchains that the command may need do not work in the sandbox.
+    /// Notes to show if the tests do not pass, such as toolchains that do not work in the sandbox.
     unreached: Vec<String>,
+    /// Notes to show with every result.
+    always: Vec<String>,
 }
 
 impl TestEnvironment {
@@ -282,8 +288,10 @@ impl TestEnvironment {
         // A custom command does not use time-saving presets.
         for preset in runner.setup.iter().filter(|preset| !(command && preset.saves_time)) {
             let Some(from) = from else { break };
-            match from.ensure(preset, place, (folder, &tool)).await {
-                Ok(DependencyState::Available(made)) => {
+            match Box::pin(from.ensure(preset, place, (folder, &tool))).await {
+                Ok(DependencyState::Available(mut made)) => {
+                    self.always.append(&mut made.notes);
+                    self.unreached.append(&mut made.hints);
                     (preset.install)(&made.path, &mut tool);
                     self.held.push(made);
                 }
@@ -386,6 +394,19 @@ async fn choose_suite(
         None => place.snapshot.read_path(manifest).await?,
     };
     project.manifest = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let name = manifest.rsplit('/').next().unwrap_or_default();
+    let members = |path: &str| {
+        path.rsplit('/').next().is_some_and(|last| last == name || last == node_packages::WORKSPACE)
+            && !path.split('/').any(|part| part == "node_modules")
+    };
+    let read = place.snapshot.entries().iter().filter(|entry| entry.mode.is_file() && members(&entry.path));
+    let mut texts: HashMap<String, String> =
+        place.snapshot.read_texts(&read.collect::<Vec<_>>()).await?.into_iter().collect();
+    for (path, bytes) in request.overlay.iter().filter(|(path, _)| members(path)) {
+        texts.remove(path);
+        texts.extend(bytes.iter().map(|text| (path.clone(), String::from_utf8_lossy(text).into_owned())));
+    }
+    project.manifests = texts.into_iter().filter_map(|(path, text)| Some((below(&path)?, text))).collect();
     project.root = if folder.is_empty() { scratch.tree.clone() } else { scratch.tree.join(folder) };
     folder.clone_into(&mut project.folder);
     let tool = runner.probe.find(place.cancel).await.map_err(TestError::MissingPrerequisite)?;
@@ -676,6 +697,36 @@ mod tests {
             run_tests(&sandbox().await, &snapshot, request, &CancellationToken::new()).await.unwrap();
         assert_eq!(tested.found.trouble, ["the time limit for all tests was reached"]);
         assert_eq!(tested.found.tests, []);
+    }
+
+    /// The runner of one member is a program in the commit, and the other one is node.
+    #[tokio::test]
+    async fn all_members_of_a_javascript_workspace_run_with_their_own_runner() {
+        let cancel = CancellationToken::new();
+        let Ok(node) = super::super::node::RUNNER.probe.find(&cancel).await else { return };
+        let root = tempfile::tempdir().unwrap();
+        let manifest = |path: &str, script: &str| {
+            format!(
+                "mkdir -p {path} && echo '{{\"workspaces\": [\"p/*\"], \"scripts\": {{{script}}}}}' > {path}/package.json && "
+            )
+        };
+        let script = [
+            manifest(".", "\"test\": \"npm test --workspaces && eslint .\""),
+            manifest("p/a", "\"pretest\": \"touch built\", \"test\": \"cross-env A=b c8 mocha x\""),
+            manifest("p/b", "\"test\": \"node --test\""),
+            manifest("p/c", ""),
+            "mkdir -p node_modules/.bin && cd node_modules/.bin && echo '#!/bin/sh' > mocha && chmod +x mocha && ".to_owned(),
+            "echo 'test $A$1 = bx && test -e built && echo \"<s><testcase name=\\\"one\\\"/></s>\" > ${5#output=}' >> mocha && ".to_owned(),
+            "cd ../.. && echo \"require('node:test')('two', () => {})\" > p/b/b.test.js".to_owned(),
+        ]
+        .concat();
+        let snapshot = committed(root.path(), &script).await;
+        let run = TestRequest::default();
+        let tested = run_tests(&sandbox().await, &snapshot, run, &cancel).await.unwrap();
+        let tests: Vec<&str> = tested.found.tests.iter().map(|test| test.id.as_str()).collect();
+        assert_eq!(tests, ["p/a > one", "p/b/b.test.js > two"], "{:?} {}", tested.found, node.version);
+        assert!(tested.found.has_passed());
+        assert_eq!(tested.notes, ["not run, because they check style, types or packaging: `eslint`"]);
     }
 
     #[tokio::test]
