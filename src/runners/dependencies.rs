@@ -15,6 +15,7 @@ use std::{
 };
 
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
+use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
 use super::{TestError, error_summary, sanitize_line, toolchains::Toolchain};
@@ -128,19 +129,30 @@ pub(super) struct FetchPlan {
     /// All files that the fetch command sees: their contents by path.
     pub(super) files: BTreeMap<String, String>,
     pub(super) folder: String,
+    /// Notes to show with every result. `{day}` stands for the day of the fetch.
+    pub(super) notes: Vec<String>,
+    /// Notes to show if the tests do not pass.
+    pub(super) hints: Vec<String>,
 }
 
 /// Fetched dependencies, protected from removal until this value is dropped.
 pub(super) struct FetchedDependencies {
     pub(super) path: PathBuf,
+    /// Notes of the [`FetchPlan`].
+    pub(super) notes: Vec<String>,
+    pub(super) hints: Vec<String>,
     _held: File,
 }
 
 impl FetchedDependencies {
-    /// Returns the notes that the fetch command left: what it did not read or left out.
-    pub(super) fn notes(&self) -> Vec<String> {
+    fn with_notes(mut self, plan: &FetchPlan) -> Self {
+        let made = self.path.join("tree").metadata().and_then(|tree| tree.modified());
+        let day = made.map_or_else(|_| String::new(), |made| OffsetDateTime::from(made).date().to_string());
         let text = fs::read_to_string(self.path.join("home").join(NOTES_FILE)).unwrap_or_default();
-        text.lines().take(MOST_NOTES).map(sanitize_line).collect()
+        let of_fetch = text.lines().take(MOST_NOTES).map(sanitize_line);
+        self.notes = plan.notes.iter().map(|note| note.replace("{day}", &day)).chain(of_fetch).collect();
+        self.hints.clone_from(&plan.hints);
+        self
     }
 }
 
@@ -202,7 +214,7 @@ impl DependencyFetcher {
             && let Ok(home) = &home
             && let Some(made) = self.find_cached(&self.cache_key(preset, tool, &plan, home))?
         {
-            return Ok(DependencyState::Available(made));
+            return Ok(DependencyState::Available(made.with_notes(&plan)));
         }
         if is_available_locally(place, tool, &plan, &plan.local).await? {
             return Ok(DependencyState::Unavailable(None));
@@ -224,7 +236,7 @@ impl DependencyFetcher {
             {
                 Ok(DependencyState::Unavailable(Some(why)))
             }
-            fetched => fetched.map(DependencyState::Available),
+            fetched => Ok(DependencyState::Available(fetched?.with_notes(&plan))),
         }
     }
 
@@ -287,7 +299,12 @@ impl DependencyFetcher {
         // Another process may have removed it before we got the lock.
         let there =
             path.metadata().is_ok_and(|found| held.metadata().is_ok_and(|own| own.ino() == found.ino()));
-        Ok(there.then(|| FetchedDependencies { path: path.canonicalize().unwrap_or(path), _held: held }))
+        Ok(there.then(|| FetchedDependencies {
+            path: path.canonicalize().unwrap_or(path),
+            notes: Vec::new(),
+            hints: Vec::new(),
+            _held: held,
+        }))
     }
 
     async fn fetch(

@@ -97,7 +97,7 @@ impl TestSuite for GenericSuite {
 }
 
 /// Returns the end of a program's output, which usually names the error.
-fn message_tail(output: &str) -> &str {
+pub(super) fn message_tail(output: &str) -> &str {
     &output[output.ceil_char_boundary(output.len().saturating_sub(3_000))..]
 }
 

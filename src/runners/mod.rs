@@ -10,10 +10,13 @@ mod coverage;
 mod dependencies;
 mod generic;
 mod go;
+mod jest_report;
 mod junit;
 mod libtest;
 mod node;
+mod node_packages;
 mod node_report;
+mod node_scripts;
 mod overlay;
 mod presets;
 mod projects;
@@ -28,7 +31,7 @@ mod test_report;
 mod tests;
 mod toolchains;
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -69,6 +72,8 @@ struct TestProject {
     /// Absolute path of the folder inside the sandbox.
     root: PathBuf,
     manifest: String,
+    /// The same kind of manifest in this and all other folders of the project, by path relative to `folder`.
+    manifests: BTreeMap<String, String>,
     /// Paths of all files of the commit inside `folder`, relative to `folder`.
     paths: Vec<String>,
     settings: TestSettings,
@@ -121,6 +126,11 @@ trait TestSuite: Send {
     fn begin(&mut self) -> Result<SuiteCommand, String>;
 
     fn read_output(&mut self, output: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand>;
+
+    /// Returns notes to show with every result, such as parts of the test command that were not run.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A program to run. Its standard output is written to a file, so that a report on standard output is not truncated.

@@ -158,7 +158,7 @@ fn test_from_event(id: String, path: &str, event: &NodeTestEvent) -> TestResult 
 }
 
 /// Returns the first `path:line` in a stack trace.
-fn parse_place(path: &str, stack: &str) -> Option<String> {
+pub(super) fn parse_place(path: &str, stack: &str) -> Option<String> {
     let (_, rest) = stack.split_once(&format!("{path}:"))?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     (end > 0).then(|| format!("{path}:{}", &rest[..end]))

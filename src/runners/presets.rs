@@ -1,5 +1,5 @@
-//! Fetch presets of each ecosystem: the files to read, the lock file entries to refuse, and the command. Only entries
-//! that a committed lock file pins by hash are fetched, and wheels that a Python project declares.
+//! Fetch presets of each ecosystem: the files to read, the lock file entries to refuse, and the command. For Node, see
+//! `node_packages`.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -68,7 +68,7 @@ fn mirror_settings(home: &FileContents) -> Result<String, String> {
     Ok(toml::Table::from_iter(tables).to_string())
 }
 
-const NO_SETTINGS: fn(&FileContents) -> Result<String, String> = |_| Ok(String::new());
+pub(super) const NO_SETTINGS: fn(&FileContents) -> Result<String, String> = |_| Ok(String::new());
 
 #[derive(serde::Deserialize)]
 struct CargoLock {
@@ -139,94 +139,6 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         ],
         files: seen.files.clone().into_iter().chain(empty).collect(),
         folder: seen.folder.to_owned(),
-    }))
-}
-
-pub(super) const NPM: DependencyPreset = DependencyPreset {
-    name: "npm",
-    is_manifest: |path| {
-        let manifest =
-            matches!(file_name(path), "package.json" | "package-lock.json" | "npm-shrinkwrap.json");
-        manifest && !path.split('/').any(|part| part == "node_modules")
-    },
-    plan_fetch: plan_npm,
-    install: |made, tool| {
-        let tree = made.join("tree");
-        tool.read.push(tree.clone());
-        tool.modules = Some(tree);
-    },
-    settings_for_tests: NO_SETTINGS,
-    saves_time: false,
-};
-
-#[derive(serde::Deserialize)]
-struct NpmLock {
-    packages: Option<BTreeMap<String, NpmPackage>>,
-}
-
-#[derive(serde::Deserialize)]
-struct NpmPackage {
-    #[serde(default)]
-    resolved: String,
-    integrity: Option<String>,
-    #[serde(default)]
-    link: bool,
-    #[serde(default, rename = "inBundle")]
-    bundled: bool,
-}
-
-fn plan_npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
-    let locks = ["npm-shrinkwrap.json", "package-lock.json"];
-    let Some((folder, lock)) = locks.iter().find_map(|lock| seen.nearest_file(lock)) else {
-        return Ok(match seen.files.values().any(|manifest| manifest.contains("ependencies\"")) {
-            false => FetchNeed::Nothing,
-            true => unknown_need("there is no package-lock.json; only packages that it pins are fetched"),
-        });
-    };
-    let own = Path::new(&folder).join("node_modules");
-    if seen.paths.iter().any(|path| Path::new(path).starts_with(&own)) {
-        return Ok(FetchNeed::Nothing);
-    }
-    let lock: NpmLock = serde_json::from_str(lock).map_err(|error| format!("package-lock.json: {error}"))?;
-    let packages =
-        lock.packages.ok_or("package-lock.json was written by npm 6 or older; write it with a newer npm")?;
-    let modules =
-        || packages.iter().filter(|(place, package)| place.contains("node_modules/") && !package.link);
-    let describe = |(place, package): (&String, &NpmPackage)| match package.resolved.as_str() {
-        "" => place.clone(),
-        from => format!("{place} ({from})"),
-    };
-    let other =
-        |package: &NpmPackage| !package.resolved.is_empty() && !package.resolved.starts_with("https://");
-    reject_entries(
-        "only packages from a registry over HTTPS are fetched",
-        modules().filter(|(_, it)| other(it)).map(describe),
-    )?;
-    // npm ignores an integrity value that is not a hash.
-    let hash = regex::Regex::new(r"^sha(256|384|512)-[A-Za-z0-9+/=]+").expect("it is a constant");
-    let pinned = |package: &NpmPackage| package.integrity.as_ref().is_some_and(|text| hash.is_match(text));
-    let unpinned = |package: &NpmPackage| !pinned(package) && !package.bundled;
-    reject_entries(
-        "only packages with hashes are fetched",
-        modules().filter(|(_, it)| unpinned(it)).map(describe),
-    )?;
-    if modules().next().is_none() {
-        return Ok(FetchNeed::Nothing);
-    }
-    let near = seen.tool.program.parent().unwrap_or(Path::new("/usr/bin"));
-    let args = ["ci", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund", "--no-update-notifier"];
-    let mut environment = vec![
-        ("PATH", format!("{}:{SYSTEM_PATH}", near.display())),
-        // Not kept; nothing reads it again.
-        ("npm_config_cache", "/tmp/npm".to_owned()),
-    ];
-    environment.extend(certificate_file().into_iter().map(|file| ("NODE_EXTRA_CA_CERTS", file)));
-    Ok(FetchNeed::Fetch(FetchPlan {
-        program: near.join("npm"),
-        args: args.map(str::to_owned).into(),
-        environment,
-        files: seen.files.clone(),
-        folder,
         ..FetchPlan::default()
     }))
 }
@@ -324,6 +236,7 @@ fn plan_pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         environment: Vec::new(),
         files: files.into_iter().map(|(path, text)| (seen.joined(&path), text)).collect(),
         folder: seen.folder.to_owned(),
+        ..FetchPlan::default()
     }))
 }
 
@@ -447,7 +360,7 @@ fn module_cache_name(module: &str, version: &str) -> String {
 }
 
 /// Returns the path of this machine's certificate file, for tools that do not use the system's certificates by default.
-fn certificate_file() -> Option<String> {
+pub(super) fn certificate_file() -> Option<String> {
     let known =
         ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
     known.into_iter().find(|file| Path::new(file).is_file()).map(str::to_owned)
@@ -479,11 +392,11 @@ impl ProjectManifests<'_> {
     }
 }
 
-fn file_name(path: &str) -> &str {
+pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn unknown_need(why: &str) -> FetchNeed {
+pub(super) fn unknown_need(why: &str) -> FetchNeed {
     FetchNeed::Unknown(why.to_owned())
 }
 
@@ -492,7 +405,7 @@ fn unknown_need(why: &str) -> FetchNeed {
 /// # Errors
 ///
 /// Returns the rule and the entries, if there are any.
-fn reject_entries(rule: &str, these: impl Iterator<Item = String>) -> Result<(), String> {
+pub(super) fn reject_entries(rule: &str, these: impl Iterator<Item = String>) -> Result<(), String> {
     let these: Vec<String> = these.collect();
     let more = these.len().saturating_sub(NAMED);
     match these.first() {
@@ -581,50 +494,6 @@ mod tests {
             }
         }
         assert!(settings("[").is_err());
-    }
-
-    #[test]
-    fn npm_fetches_only_pinned_packages() {
-        let lock = |packages: &str| format!("{{\"packages\": {{\"\": {{}}, {packages}}}}}");
-        let of = |lock: &str, path| {
-            let more =
-                [("a/node_modules/b/package.json", "{}"), (".npmrc", "registry=x"), ("a.js", "secret")];
-            let manifests = [("package.json", "{}"), ("a/package.json", "{}"), (path, lock)];
-            needed(&NPM, "a", &[&manifests[..], &more].concat())
-        };
-        let good = lock(
-            r#""node_modules/b": {"integrity": "sha512-x"}, "node_modules/w": {"link": true, "resolved": "a"}"#,
-        );
-        assert_eq!(
-            of(&good, "package-lock.json"),
-            format!(
-                "in `` ci --ignore-scripts --include=dev --no-audit --no-fund --no-update-notifier sees \
-                 a/package.json:2 package-lock.json:{} package.json:2",
-                good.len()
-            )
-        );
-        assert_eq!(of(&good, "a/package-lock.json"), "nothing");
-        assert_eq!(of(&good, "b/package-lock.json"), "nothing");
-        let unlocked = needed(&NPM, "", &[("package.json", r#"{"devDependencies": {"b": "1"}}"#)]);
-        assert!(unlocked.starts_with("unknown: there is no package-lock.json"), "{unlocked}");
-        let by_https = "only packages from a registry over HTTPS are fetched, not node_modules/b";
-        let by_hash = "only packages with hashes are fetched, not node_modules/b";
-        for (package, refused) in [
-            (r#"{"resolved": "git+ssh://h/x#0"}"#, format!("{by_https} (git+ssh://h/x#0)")),
-            (r#"{"resolved": "http://h/x", "integrity": "x"}"#, format!("{by_https} (http://h/x)")),
-            (r#"{"resolved": "file:x.tgz", "integrity": "x"}"#, format!("{by_https} (file:x.tgz)")),
-            (r#"{"resolved": "https://h/x"}"#, format!("{by_hash} (https://h/x)")),
-            (r#"{"integrity": ""}"#, by_hash.to_owned()),
-            (r#"{"integrity": "sha1-x"}"#, by_hash.to_owned()),
-            (r#"{"integrity": "x sha512-x"}"#, by_hash.to_owned()),
-            ("{}", by_hash.to_owned()),
-        ] {
-            let lock = lock(&format!("\"node_modules/b\": {package}"));
-            assert_eq!(of(&lock, "package-lock.json"), format!("refused: {refused}"));
-        }
-        let many: Vec<_> = (0..7).map(|n| format!("\"node_modules/{n}\": {{}}")).collect();
-        assert!(of(&lock(&many.join(",")), "package-lock.json").ends_with("node_modules/4 and 2 more"));
-        assert!(of("{}", "package-lock.json").starts_with("refused: package-lock.json was written by npm 6"));
     }
 
     #[test]

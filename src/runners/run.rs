@@ -20,7 +20,7 @@ use super::{
     dependencies::{DependencyFetcher, DependencyState, FetchContext, FetchedDependencies, run_to_end},
     error_summary,
     generic::GenericSuite,
-    overlay,
+    node_packages, overlay,
     projects::{self, Project},
     pytest,
     python_environment::PythonEnvironment,
@@ -75,9 +75,9 @@ pub struct TestRun {
     pub folder: String,
     #[serde(flatten)]
     pub found: TestReport,
-    /// What of the project's dependencies was not read or left out, and why the project was not installed. Reasons why
-    /// dependencies were not fetched, if missing dependencies could explain a failure. If the tests did not pass, also
-    /// reasons why toolchains do not work in the sandbox.
+    /// Parts of the test command that were not run, what of the project's dependencies was not read or left out, and why
+    /// the project was not installed. Reasons why dependencies were not fetched, if missing dependencies could explain a
+    /// failure. If the tests did not pass, also reasons why toolchains do not work in the sandbox.
     pub notes: Vec<String>,
     /// Other projects of the repository that have tests. Empty if only some tests were requested.
     pub not_run: Vec<Project>,
@@ -220,7 +220,7 @@ async fn run_suite(
     let time = request.time.unwrap_or(TIME);
     let place = FetchContext { sandbox, snapshot, cancel };
     let SelectedSuite { name, folder, mut suite, given, paths } =
-        choose_suite(&place, scratch, &request).await?;
+        Box::pin(choose_suite(&place, scratch, &request)).await?;
     let tools = &given.tools;
     let furnished =
         tools.iter().try_for_each(|tool| tool.link_into(&scratch.out.join("home"), &scratch.tree));
@@ -230,7 +230,7 @@ async fn run_suite(
     }
     let started = Instant::now();
     let mut found = TestReport::default();
-    let mut notes = given.said;
+    let mut notes = Vec::new();
     if let Some(call) = suite.prepare() {
         let (output, _) = scratch.run_command(sandbox, &call, tools, (time / 2).max(LEAST), cancel).await?;
         notes.extend(suite.read_prepared(&output));
@@ -282,6 +282,8 @@ async fn run_suite(
     if !found.has_passed() {
         notes.extend(given.unreached);
     }
+    let always = suite.notes().into_iter().map(|note| sanitize_line(&note));
+    notes.extend(given.always.into_iter().chain(always));
     let seconds = started.elapsed().as_secs_f64();
     let not_run = match request.only.is_none() && request.targets.is_empty() {
         true => {
@@ -337,12 +339,12 @@ struct TestEnvironment {
     tools: Vec<Toolchain>,
     /// Fetched dependencies. They are held here so that they are not removed during the run.
     held: Vec<FetchedDependencies>,
-    /// Notes of the fetches: what was not read or left out.
-    said: Vec<String>,
     /// Reasons why dependencies were not fetched.
     notes: Vec<String>,
-    /// Reasons why toolchains that the command may need do not work in the sandbox.
+    /// Notes to show if the tests do not pass, such as toolchains that do not work in the sandbox.
     unreached: Vec<String>,
+    /// Notes to show with every result.
+    always: Vec<String>,
 }
 
 impl TestEnvironment {
@@ -359,10 +361,11 @@ impl TestEnvironment {
         // A custom command does not use time-saving presets.
         for preset in runner.setup.iter().filter(|preset| !(command && preset.saves_time)) {
             let Some(from) = from else { break };
-            match from.ensure(preset, place, (folder, &tool)).await {
-                Ok(DependencyState::Available(made)) => {
+            match Box::pin(from.ensure(preset, place, (folder, &tool))).await {
+                Ok(DependencyState::Available(mut made)) => {
+                    self.always.append(&mut made.notes);
+                    self.unreached.append(&mut made.hints);
                     (preset.install)(&made.path, &mut tool);
-                    self.said.extend(made.notes());
                     self.held.push(made);
                 }
                 Ok(DependencyState::Unavailable(note)) => self.notes.extend(note),
@@ -472,6 +475,19 @@ async fn choose_suite(
         None => place.snapshot.read_path(manifest).await?,
     };
     project.manifest = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let name = manifest.rsplit('/').next().unwrap_or_default();
+    let members = |path: &str| {
+        path.rsplit('/').next().is_some_and(|last| last == name || last == node_packages::WORKSPACE)
+            && !path.split('/').any(|part| part == "node_modules")
+    };
+    let read = place.snapshot.entries().iter().filter(|entry| entry.mode.is_file() && members(&entry.path));
+    let mut texts: HashMap<String, String> =
+        place.snapshot.read_texts(&read.collect::<Vec<_>>()).await?.into_iter().collect();
+    for (path, bytes) in request.overlay.iter().filter(|(path, _)| members(path)) {
+        texts.remove(path);
+        texts.extend(bytes.iter().map(|text| (path.clone(), String::from_utf8_lossy(text).into_owned())));
+    }
+    project.manifests = texts.into_iter().filter_map(|(path, text)| Some((below(&path)?, text))).collect();
     project.root = if folder.is_empty() { scratch.tree.clone() } else { scratch.tree.join(folder) };
     folder.clone_into(&mut project.folder);
     let tool = runner.probe.find(place.cancel).await.map_err(TestError::MissingPrerequisite)?;
@@ -853,6 +869,36 @@ mod tests {
             run_tests(&sandbox().await, &snapshot, request, &CancellationToken::new()).await.unwrap();
         assert_eq!(tested.found.trouble, ["the time limit for all tests was reached"]);
         assert_eq!(tested.found.tests, []);
+    }
+
+    /// The runner of one member is a program in the commit, and the other one is node.
+    #[tokio::test]
+    async fn all_members_of_a_javascript_workspace_run_with_their_own_runner() {
+        let cancel = CancellationToken::new();
+        let Ok(node) = super::super::node::RUNNER.probe.find(&cancel).await else { return };
+        let root = tempfile::tempdir().unwrap();
+        let manifest = |path: &str, script: &str| {
+            format!(
+                "mkdir -p {path} && echo '{{\"workspaces\": [\"p/*\"], \"scripts\": {{{script}}}}}' > {path}/package.json && "
+            )
+        };
+        let script = [
+            manifest(".", "\"test\": \"npm test --workspaces && eslint .\""),
+            manifest("p/a", "\"pretest\": \"touch built\", \"test\": \"cross-env A=b c8 mocha x\""),
+            manifest("p/b", "\"test\": \"node --test\""),
+            manifest("p/c", ""),
+            "mkdir -p node_modules/.bin && cd node_modules/.bin && echo '#!/bin/sh' > mocha && chmod +x mocha && ".to_owned(),
+            "echo 'test $A$1 = bx && test -e built && echo \"<s><testcase name=\\\"one\\\"/></s>\" > ${5#output=}' >> mocha && ".to_owned(),
+            "cd ../.. && echo \"require('node:test')('two', () => {})\" > p/b/b.test.js".to_owned(),
+        ]
+        .concat();
+        let snapshot = committed(root.path(), &script).await;
+        let run = TestRequest::default();
+        let tested = run_tests(&sandbox().await, &snapshot, run, &cancel).await.unwrap();
+        let tests: Vec<&str> = tested.found.tests.iter().map(|test| test.id.as_str()).collect();
+        assert_eq!(tests, ["p/a > one", "p/b/b.test.js > two"], "{:?} {}", tested.found, node.version);
+        assert!(tested.found.has_passed());
+        assert_eq!(tested.notes, ["not run, because they check style, types or packaging: `eslint`"]);
     }
 
     #[tokio::test]

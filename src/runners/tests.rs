@@ -257,6 +257,77 @@ fn build_errors_of_older_go_versions_are_parsed() {
     }
 }
 
+/// Reads a report of a runner that the script `test` calls.
+fn node_script(script: &str, output: SuiteOutput) -> TestReport {
+    let manifest = serde_json::json!({ "scripts": { "test": script } }).to_string();
+    read(&node::RUNNER, TestProject { manifest, ..project() }, output)
+}
+
+#[test]
+fn reports_of_jest_vitest_and_mocha_are_parsed() {
+    let report = r#"{"testResults": [
+        {"name": "/tree/a.test.js", "status": "failed", "message": "", "assertionResults": [
+            {"ancestorTitles": ["A", "b"], "title": "one", "status": "passed"},
+            {"ancestorTitles": [], "title": "two", "status": "failed", "location": {"line": 3},
+             "failureMessages": ["Error: expect(received).toBe(expected)\n    at a (/tree/a.test.js:4:1)"]},
+            {"ancestorTitles": [], "title": "three", "status": "failed", "location": {"line": 7}, "failureMessages": ["TypeError: x"]},
+            {"ancestorTitles": [], "title": "four", "status": "todo"}]},
+        {"name": "/tree/b.test.js", "status": "failed", "message": "SyntaxError: b", "assertionResults": []},
+        {"name": "/tree/c.test.js", "status": "failed", "message": "Cannot find module 'c'", "assertionResults": []}]}"#;
+    let found = node_script("jest", suite_output(CommandExit::Exit(1), "", &[report]));
+    insta::assert_snapshot!(test_lines(&found).join("\n"), @r"
+    a.test.js > A > b > one: passed
+    a.test.js > four: skipped
+    a.test.js > three: error at run time at a.test.js:7
+    a.test.js > two: assertion at a.test.js:4
+    b.test.js: build or collection
+    c.test.js: missing symbol or import
+    ");
+    assert_eq!((found.trouble.as_slice(), found.has_summary), (&[][..], true));
+
+    let report = r#"<testsuites><testcase classname="t/a.test.ts" name="A &gt; one"/>
+        <testcase classname="t/a.test.ts" name="two"><failure type="AssertionError">x ❯ t/a.test.ts:5:17</failure></testcase>
+        <testcase classname="t/b.test.ts" name="t/b.test.ts"><failure type="SyntaxError">b</failure></testcase></testsuites>"#;
+    let found = node_script("vitest", suite_output(CommandExit::Exit(1), "", &[report]));
+    let lines = [
+        "t/a.test.ts > A > one: passed",
+        "t/a.test.ts > two: assertion at t/a.test.ts:5",
+        "t/b.test.ts: build or collection",
+    ];
+    assert_eq!(test_lines(&found), lines);
+
+    let report = r#"<testsuite><testcase classname="A b" name="one" file="/tree/t.js"/><testcase classname="A" name="two" file="/tree/t.js">
+        <failure>1 == 2&#10;AssertionError: 1 == 2&#10;    at x (t.js:9:1)</failure></testcase><testcase classname="" name="three"><skipped/></testcase></testsuite>"#;
+    let found = node_script("mocha", suite_output(CommandExit::Exit(1), "", &[report]));
+    assert_eq!(test_lines(&found), ["A > two: assertion at t.js:9", "A b > one: passed", "three: skipped"]);
+
+    let found = node_script("mocha", suite_output(CommandExit::Exit(1), "Error: no x", &[]));
+    assert_eq!(found.trouble, ["`mocha`: it ended with exit code 1: Error: no x"]);
+    let found = node_script("make && mocha", suite_output(CommandExit::Exit(2), "", &[]));
+    assert_eq!((test_lines(&found), found.trouble.len()), (vec!["make: build or collection".to_owned()], 1));
+}
+
+#[test]
+fn one_test_of_a_workspace_member_is_selected_by_its_id() {
+    let line = |script: &str, only: &str| {
+        let root = r#"{"workspaces": ["p/*"]}"#.to_owned();
+        let member = serde_json::json!({ "scripts": { "test": script } }).to_string();
+        let manifests =
+            [("p/a/package.json".to_owned(), member.clone()), ("p/b/package.json".to_owned(), member)].into();
+        let project = TestProject { manifest: root, manifests, only: Some(only.to_owned()), ..project() };
+        let command = (node::RUNNER.suite)(project).begin().unwrap();
+        assert!(
+            command.environment[0].1.starts_with(
+                "/tree/p/b/node_modules/.bin:/tree/p/node_modules/.bin:/tree/node_modules/.bin:"
+            )
+        );
+        (command.folder, command.args[1].rsplit_once("out/report").unwrap().1.to_owned())
+    };
+    let jest = " --testLocationInResults --coverage=false --testNamePattern='^A b one$' 't.js'".to_owned();
+    assert_eq!(line("jest", "p/b/t.js > A b > one"), ("p/b".to_owned(), jest));
+    assert_eq!(line("mocha", "p/b > A b > one"), ("p/b".to_owned(), " --grep='^A b one$'".to_owned()));
+}
+
 #[test]
 fn go_test_report_is_parsed() {
     let found = read(&go::RUNNER, project(), suite_output(CommandExit::Exit(1), &recorded("go.jsonl"), &[]));

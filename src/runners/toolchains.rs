@@ -242,17 +242,29 @@ fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
             link_modules(&from, &to, depth + 1)?;
             continue;
         }
-        for module in fs::read_dir(&from)?.flatten() {
-            // A link among the modules leads to one of the project's own packages, which are in the tree.
-            let target = match fs::read_link(module.path()) {
-                Ok(target) if !git::stays_within(depth + 1, &target) => {
-                    let why = format!("the link {:?} leads out of the repository", module.file_name());
-                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-                }
-                target => target.unwrap_or_else(|_| module.path()),
-            };
-            symlinkat(target, &to, module.file_name())?;
+        link_entries(&from, &to, depth + 1)?;
+    }
+    Ok(())
+}
+
+/// Links the entries of one `node_modules` folder, or of a scope folder (`@scope`) inside it.
+fn link_entries(from: &Path, to: &OwnedFd, depth: usize) -> io::Result<()> {
+    for module in fs::read_dir(from)?.flatten() {
+        let (path, name) = (module.path(), module.file_name());
+        if name.as_encoded_bytes().starts_with(b"@") && module.file_type()?.is_dir() {
+            link_entries(&path, &overlay::open_subfolder(to, &*name, true)?, depth + 1)?;
+            continue;
         }
+        // A link among the modules leads to one of the project's own packages, which are in the tree, or to pnpm's
+        // folder of packages, which is linked as well.
+        let target = match fs::read_link(&path) {
+            Ok(target) if !git::stays_within(depth, &target) => {
+                let why = format!("the link {name:?} leads out of the repository");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            target => target.unwrap_or(path),
+        };
+        symlinkat(target, to, &*name)?;
     }
     Ok(())
 }
@@ -295,12 +307,14 @@ mod tests {
             fs::create_dir_all(made.path().join(folder)).unwrap();
         }
         symlink("../packages/w", made.path().join("node_modules/w")).unwrap();
+        symlink("../../packages/w", made.path().join("node_modules/@b/w")).unwrap();
         fs::create_dir_all(tree.path().join("packages/w")).unwrap();
         let tool = Toolchain { modules: Some(made.path().to_owned()), ..Toolchain::default() };
         tool.link_into(&tree.path().join("home"), tree.path()).unwrap();
         let leads = |path: &str| fs::read_link(tree.path().join(path)).unwrap();
         assert_eq!(leads("node_modules/a"), made.path().join("node_modules/a"));
-        assert_eq!(leads("node_modules/@b"), made.path().join("node_modules/@b"));
+        assert_eq!(leads("node_modules/@b/c"), made.path().join("node_modules/@b/c"));
+        assert_eq!(leads("node_modules/@b/w"), Path::new("../../packages/w"));
         assert_eq!(leads("node_modules/w"), Path::new("../packages/w"));
         assert_eq!(leads("packages/w/node_modules/a"), made.path().join("packages/w/node_modules/a"));
         fs::create_dir(tree.path().join("node_modules/.cache")).unwrap();

@@ -37,6 +37,10 @@ const CONNECTIONS: usize = 64;
 /// Maximum number of bytes of a request line with its headers.
 const HEAD_BYTES: usize = 8 << 10;
 
+/// Number of requests that may fail because a host does not answer, before we assume that it never will. npm asks
+/// without end.
+const MOST_RETRIES: u64 = 100;
+
 /// Maximum number of refused requests kept for the report.
 const REFUSALS: usize = 20;
 
@@ -47,7 +51,8 @@ impl ProxyState {
             refused: Mutex::default(),
             left: bytes.into(),
             spent: CancellationToken::new(),
-            final_refusal: CancellationToken::new(),
+            unreachable: AtomicU64::new(0),
+            refused_for_good: CancellationToken::new(),
         }
     }
 
@@ -98,8 +103,10 @@ struct ProxyState {
     /// Number of bytes that may still be transferred, counting both directions together.
     left: AtomicU64,
     spent: CancellationToken,
-    /// Cancelled at the first refusal that a retry cannot change.
-    final_refusal: CancellationToken,
+    /// Number of requests whose host did not answer.
+    unreachable: AtomicU64,
+    /// Cancelled when a host is refused for good.
+    refused_for_good: CancellationToken,
 }
 
 impl SandboxProxy {
@@ -118,9 +125,9 @@ impl SandboxProxy {
         &self.socket
     }
 
-    /// Waits for the first refusal that a retry cannot change.
+    /// Waits until a host is refused for a reason that a retry does not change.
     pub async fn wait_for_refusal(&self) {
-        self.shared.final_refusal.cancelled().await;
+        self.shared.refused_for_good.cancelled().await;
     }
 
     /// Returns the refused requests, up to the maximum `REFUSALS`.
@@ -197,13 +204,15 @@ impl ProxyState {
     }
 
     fn record_refusal(&self, refusal: HostRefusal) {
-        let is_final = refusal.why != RefusalReason::Unreachable;
+        let lasting = refusal.why != RefusalReason::Unreachable
+            || self.unreachable.fetch_add(1, Ordering::Relaxed) > MOST_RETRIES;
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.len() < REFUSALS {
             refused.insert(refusal);
         }
-        if is_final {
-            self.final_refusal.cancel();
+        drop(refused);
+        if lasting {
+            self.refused_for_good.cancel();
         }
     }
 
