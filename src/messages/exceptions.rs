@@ -84,12 +84,17 @@ pub fn exception_reminder(card: &ExceptionCard, url: &str) -> OutboundBody {
 /// Returns the sentence for the pull request and the report that says what was allowed, by whom and when. `document` is
 /// the hash of the document with the new tests.
 pub fn exception_sentence(paths: &[String], document: Hash, by: &str, at: Timestamp) -> String {
-    let by = by.replace('`', "'");
+    let (by, at) = (by.replace('`', "'"), format_day_and_time(at));
     let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", path.replace('`', "'"))).collect();
     match paths.is_empty() {
-        false => format!("The approved spec does not list {}; allowed by `{by}` at {at}.", paths.join(", ")),
+        false => {
+            format!(
+                "`{by}` allowed a change of {}, which the approved spec does not list ({at}).",
+                paths.join(", ")
+            )
+        }
         true => format!(
-            "The tests in version `{}` of the change replace the locked tests; allowed by `{by}` at {at}.",
+            "`{by}` allowed the tests of version `{}` in place of the locked ones ({at}).",
             document.short()
         ),
     }

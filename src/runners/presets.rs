@@ -127,7 +127,7 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         program: seen.tool.program.clone(),
         // Without a lock file, cargo writes one, which is stored with the crates.
         args: fetch(lock.as_ref().map_or(&[], |_| &["--locked"][..])),
-        local: lock.as_ref().map_or(Vec::new(), |_| fetch(&["--offline"])),
+        local: fetch(&["--offline"]),
         least: Vec::new(),
         environment: vec![
             ("PATH", format!("{root}/bin:{SYSTEM_PATH}")),

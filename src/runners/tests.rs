@@ -237,9 +237,10 @@ fn build_errors_of_older_go_versions_are_parsed() {
     let lines = "FAIL\texample.com/m/imp [setup failed]\nFAIL\texample.com/m/bad [build failed]\n";
     let events = ["imp [setup", "bad [build"].map(|which| {
         let package = which.split(' ').next().unwrap();
+        let package = format!("\"Package\":\"example.com/m/{package}\"");
         format!(
-            r#"{{"Action":"output","Package":"example.com/m/{package}","Output":"FAIL\texample.com/m/{which} failed]\n"}}{}"#,
-            format!("\n{{\"Action\":\"fail\",\"Package\":\"example.com/m/{package}\"}}\n")
+            "{{\"Action\":\"output\",{package},\"Output\":\"FAIL\\texample.com/m/{which} failed]\\n\"}}\n\
+             {{\"Action\":\"fail\",{package}}}\n"
         )
     });
     for stdout in [lines.to_owned(), events.concat()] {

@@ -291,7 +291,7 @@ async fn run_pushes_a_fix_for_a_ci_failure_and_ends_at_the_merge() {
     );
     assert!(context.len() < 10_000 && context.contains("(cut) …"), "{}", context.len());
     w.approve_fix().await;
-    assert_eq!(w.commits(), [CHANGE, CHANGE, "Initial commit"]);
+    assert_eq!(w.commits(), ["Fix the failing checks", CHANGE, "Initial commit"]);
     assert!(w.file_on_branch("src/lib.rs").unwrap().contains(RIGHT));
     assert_eq!(w.notifying(), mails + 1, "the gate alone is mail");
     // GitHub redelivers the events about the previous commit.

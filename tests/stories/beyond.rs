@@ -288,11 +288,11 @@ async fn proven_tests_replace_the_locked_tests_after_human_approval() {
         gate.contains("+    assert_eq!(sums::sum(200, 100), 255);") && !gate.contains(", 254)"),
         "{gate}"
     );
-    assert!(gate.contains("replace the locked tests; allowed by `sam` at "), "{gate}");
+    assert!(gate.contains("`sam` allowed the tests of version `"), "{gate}");
     assert!(gate.contains("2 tests of the change and "), "{gate}");
     w.approved_by("sam").await;
     let body = w.pull().body;
-    assert!(body.contains("- Exception: The tests in version `"), "{body}");
+    assert!(body.contains("- `sam` allowed the tests of version `"), "{body}");
     w.last("asks to replace the locked tests");
     w.commits();
 }

@@ -142,7 +142,7 @@ async fn revise_tests_command_counts_if_an_approval_stands_before_it() {
     w.settle().await;
     w.tried().await;
     w.stands(RunViewStatus::Asking).await;
-    assert!(w.gate().contains("replace the locked tests; allowed by `sam`"), "{}", w.gate());
+    assert!(w.gate().contains("`sam` allowed the tests of version `"), "{}", w.gate());
     w.nothing_is_pushed();
 }
 
@@ -153,7 +153,7 @@ async fn test_changed_by_a_review_stays_changed_after_a_later_request_for_other_
     if !can_run().await {
         return;
     }
-    const ALLOWED: &str = "replace the locked tests; allowed by `sam`";
+    const ALLOWED: &str = "`sam` allowed the tests of version `";
     let mut w = pushed_world_as(|script, texts| {
         let own = |turned| {
             [

@@ -174,7 +174,8 @@ fn with_test(text: &str, test: &AdversarialTestFile, base: &BTreeMap<String, Str
 
 /// Indents Rust code by one level. Leaves it as it is if a string may continue on the next line.
 fn indent(code: &str) -> String {
-    let is_closed = |line: &str| line.replace("\\\"", "").replace("'\"'", "").matches('"').count() % 2 == 0;
+    let is_closed =
+        |line: &str| line.replace("\\\"", "").replace("'\"'", "").matches('"').count().is_multiple_of(2);
     if code.contains("r#") || !code.lines().all(is_closed) {
         return code.to_owned();
     }

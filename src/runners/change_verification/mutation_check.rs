@@ -49,9 +49,11 @@ impl MutationCheck {
             let of = if self.of_change { " of the change (no other ran for this)" } else { "" };
             shown.push(format!("a test{of} fails for {noticed} of {}", count(all, "part", "parts")));
         }
-        if bound > 0 {
-            let more = if all > 0 { format!("{bound} more") } else { count(bound, "part", "parts") };
-            shown.push(format!("{more} could not be reverted alone"));
+        if all == 0 && bound > 0 {
+            let why = "The mutation check shows nothing: no part of the code could be reverted without breaking the build.";
+            evidence.not_shown.push(why.to_owned());
+        } else if bound > 0 {
+            shown.push(format!("{bound} more could not be reverted alone"));
         }
         if !shown.is_empty() {
             let shown = shown.join("; ");

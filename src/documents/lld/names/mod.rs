@@ -168,13 +168,13 @@ impl<'a> DesignNameChecker<'a> {
     }
 
     /// Returns whether the prose around the code span at this offset says that its name exists: "the existing `a_b`", or
-    /// "`a_b` of `src/a.rs`" with a file of the repository.
+    /// "`a_b` of `src/a.rs`" or "`src/a.rs::a_b`" with a file of the repository.
     fn is_claimed(&self, at: usize) -> bool {
         let line = self.text[..at].rsplit('\n').next().unwrap_or_default();
         let mut words = line.split_whitespace().rev().take(3);
-        let behind = self.text[at..].trim_start_matches('`').split_once('`').map_or("", |(_, behind)| behind);
+        let (code, behind) = self.text[at..].trim_start_matches('`').split_once('`').unwrap_or_default();
         let place = [" of `", " in `", " from `"].iter().find_map(|word| behind.strip_prefix(word));
-        let place = place.and_then(|place| place.split('`').next());
+        let place = place.and_then(|place| place.split('`').next()).or(leading_path(code));
         words.any(|word| word.eq_ignore_ascii_case("existing"))
             || place.is_some_and(|place| self.repository.tree().is_file(place))
     }
