@@ -242,7 +242,7 @@ impl NodeSuite {
         [before, &flags, if replaced { &files } else { after }].concat().join(" ")
     }
 
-    /// Handles the end of a command that is no test runner.
+    /// Handles the end of a command that does not run tests itself.
     fn read_command(
         &mut self,
         step: &ScriptStep,

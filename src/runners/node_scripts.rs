@@ -192,7 +192,7 @@ impl<'m> ScriptPlan<'m> {
         self.manifests.get(&path).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Returns a script. npm's placeholder for missing tests is none.
+    /// Returns a script. Ignores the placeholder that `npm init` writes.
     fn script(&self, folder: &str, name: &str) -> Option<String> {
         let script = self.manifest(folder)["scripts"][name].as_str()?.to_owned();
         (!script.contains("no test specified")).then_some(script)
