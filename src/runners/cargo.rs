@@ -193,8 +193,8 @@ impl CargoSuite {
         for message in output.stdout.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok()) {
             match message {
                 Message::CompilerArtifact(artifact) => {
-                    self.package_folder(&artifact.package_id).iter().for_each(|at| found.add_package(at));
                     if artifact.profile.test {
+                        self.package_folder(&artifact.package_id).iter().for_each(|at| found.add_package(at));
                         tested.insert(artifact.package_id.clone());
                     }
                     if artifact.target.doctest {

@@ -196,8 +196,7 @@ impl NodeSuite {
     fn runner_line(&self, step: &ScriptStep, runner: &ScriptRunner, report: &str) -> String {
         let quoted = |text: String| format!("'{}'", text.replace('\'', "."));
         let names: Vec<&str> = self.project.only.as_deref().unwrap_or_default().split(" > ").collect();
-        let below =
-            |file: &&str| in_folder(&step.folder, "", "/").is_empty() || file.starts_with(&step.folder);
+        let below = |file: &&str| super::projects::below(&step.folder, file).is_some();
         let files = self.project.requested_files(|file| {
             ["test", "spec"].iter().any(|part| file.contains(part)) && file.ends_with(['s', 'x'])
         });

@@ -142,6 +142,7 @@ fn plan_fetch(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
             keep_fields(pnpm, PNPM_FIELDS);
         }
         declared.extend(foreign_dependencies(&manifest));
+        declared.extend(outside_places(&folder, &manifest));
         files.insert(at(&folder, "package.json"), manifest.to_string());
     }
     let patches = seen.files.iter().filter(|(path, _)| path.ends_with(".patch"));
@@ -183,13 +184,18 @@ fn plan_fetch(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         Some((_, "pnpm")) => {
             (program, args) = ("pnpm", PNPM_WORDS.split(' ').collect());
             // The place of a package is in `{tarball: URL}`, `{type: git, …}` or, for the registry, left out.
-            let places =
-                text.lines().filter(|line| line.contains("resolution:") || line.contains("tarball:"));
             let other = |line: &&str| match line.split_once("tarball: ") {
                 Some((_, url)) => !(url.starts_with("https://") && url.contains(".tgz")),
-                None => line.contains("type: git") || line.contains("repo: "),
+                None => ["type: git", "type: directory", "repo: "].iter().any(|kind| line.contains(kind)),
             };
-            foreign = places.filter(other).map(|line| line.trim().to_owned()).collect();
+            foreign = text.lines().filter(other).map(|line| line.trim().to_owned()).collect();
+            let mut lock: Value =
+                serde_norway::from_str(text).map_err(|error| format!("pnpm-lock.yaml: {error}"))?;
+            let importers = lock.as_object_mut().and_then(|lock| lock.remove("importers"));
+            for (folder, importer) in importers.as_ref().and_then(Value::as_object).into_iter().flatten() {
+                foreign.extend(outside_places(&at(root, folder), importer));
+            }
+            foreign.extend(outside_places(root, &lock));
         }
         Some((_, "yarn")) => {
             (program, args) = ("/bin/sh", vec!["-c", YARN]);
@@ -200,7 +206,7 @@ fn plan_fetch(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
                 args.extend(["--non-interactive", "--no-progress", "--cache-folder=/tmp/yarn"]);
             }
             let own = regex::Regex::new(
-                r#"^  (resolved "https://[^"]*\.tgz|resolution: "@?[^@"]+@(npm|workspace|patch|virtual|link):)"#,
+                r#"^  (resolved "https://[^"]*\.tgz|resolution: "@?[^@"]+@(npm|workspace|patch|virtual):)"#,
             )
             .expect("it is a constant");
             let places = text.lines().filter(|line| line.starts_with("  resol"));
@@ -305,11 +311,67 @@ fn foreign_dependencies(manifest: &Value) -> Vec<String> {
     named.filter(|(_, from)| foreign(from)).map(|(name, from)| format!("{name} ({from})")).collect()
 }
 
+/// Names the texts and keys in `of` that are places outside the repository, relative to `folder`. Some package managers
+/// copy such a place into the packages, and the operator's settings are outside.
+fn outside_places(folder: &str, of: &Value) -> Vec<String> {
+    let leads_out = |text: &str| {
+        let mut places =
+            ["file:", "link:", "portal:", "directory:"].iter().flat_map(|kind| text.split(kind).skip(1));
+        places.any(|place| {
+            let mut depth = folder.split('/').filter(|part| !matches!(*part, "" | ".")).count();
+            let place = place.split(['(', '#', ':']).next().unwrap_or_default();
+            place.starts_with(['/', '~'])
+                || place.split('/').any(|part| {
+                    let is_up = part == "..";
+                    let is_out = is_up && depth == 0;
+                    depth = if is_up {
+                        depth.saturating_sub(1)
+                    } else {
+                        depth + usize::from(!matches!(part, "" | "."))
+                    };
+                    is_out
+                })
+        })
+    };
+    let named = |text: &str| leads_out(text).then(|| text.to_owned());
+    match of {
+        Value::String(text) => named(text).into_iter().collect(),
+        Value::Array(all) => all.iter().flat_map(|of| outside_places(folder, of)).collect(),
+        Value::Object(all) => all
+            .iter()
+            .flat_map(|(key, of)| named(key).into_iter().chain(outside_places(folder, of)))
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot continue should fail at once")]
 
     use super::{super::toolchains::Toolchain, *};
+
+    #[test]
+    fn places_outside_the_repository_are_refused() {
+        for (folder, place, is_out) in [
+            ("", "file:../settings", true),
+            ("", "file:./a/../../b", true),
+            ("", "link:a/b", false),
+            ("packages/a", "link:../b", false),
+            ("packages/a", "link:../../../b(x@1)", true),
+            ("a", "portal:/etc", true),
+            ("", "x@file:~/keys", true),
+            ("", "https://example.org/../a", false),
+        ] {
+            let found = outside_places(folder, &serde_json::json!({ "a": [{ "b": place }] }));
+            assert_eq!(!found.is_empty(), is_out, "{folder} {place}");
+            assert_eq!(
+                !outside_places(folder, &serde_json::json!({ place: 1 })).is_empty(),
+                is_out,
+                "{place}"
+            );
+        }
+    }
 
     /// Returns the fetch planned for a commit with these files, where npm and yarn are installed.
     fn needed(folder: &str, files: &[(&str, &str)]) -> String {

@@ -241,7 +241,12 @@ impl<'m> ScriptPlan<'m> {
             return Err("the scripts of package.json call each other too often".to_owned());
         }
         let mut before = before.to_owned();
-        let commands = split_line(line).unwrap_or_else(|| vec![vec![line.to_owned()]]);
+        let Some(commands) = split_line(line) else {
+            // Other shell features: the line runs as it is.
+            let (folder, words) = (folder.to_owned(), vec![line.to_owned()]);
+            self.steps.push_back(ScriptStep { folder, before, words, runner: None, optional: false });
+            return Ok(());
+        };
         for words in commands {
             if words.first().is_some_and(|word| matches!(word.as_str(), "cd" | "export")) {
                 before += &format!("{} && ", words.join(" "));
@@ -291,9 +296,15 @@ impl<'m> ScriptPlan<'m> {
                 let targets = rest.iter().map(|word| word.rsplit('=').next().unwrap_or(word));
                 let members = self.members();
                 let named = |name: &&str| members.iter().any(|member| self.script(member, name).is_some());
-                let script = targets.clone().find(named).unwrap_or("test");
-                return self.add_members(script, &before, depth + 1);
+                let scripts: Vec<&str> = targets.clone().filter(named).collect();
+                if scripts.is_empty() || targets.clone().any(|word| word == "exec") {
+                    break;
+                }
+                return scripts.iter().try_for_each(|script| self.add_members(script, &before, depth + 1));
             } else if manager && rest.iter().any(|word| is_selection(word)) {
+                if rest.iter().filter(|word| is_selection(word)).count() > 1 {
+                    break;
+                }
                 let at = rest.iter().position(|word| is_selection(word)).unwrap_or_default();
                 let (value, others) = match rest[at].split_once('=') {
                     Some((_, value)) => (value, [&rest[..at], &rest[at + 1..]].concat()),
@@ -364,7 +375,13 @@ impl<'m> ScriptPlan<'m> {
         };
         let mut words = words.to_vec();
         if runner.is_some_and(|runner| runner.by_file && runner.word != NODE.word) {
-            words.retain(|word| !word.starts_with("--coverage") && !word.starts_with("--watch"));
+            let mut has_value = false;
+            words.retain(|word| {
+                let is_value = std::mem::take(&mut has_value) && !word.starts_with('-');
+                let is_coverage = word.starts_with("--coverage");
+                has_value = is_coverage && word != "--coverage" && !word.contains('=');
+                !is_value && !is_coverage && !word.starts_with("--watch")
+            });
         }
         if runner.is_some_and(|runner| runner.word == "vitest")
             && words.get(1).is_none_or(|word| word != "run")

@@ -135,10 +135,16 @@ fn plan_cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
             ("CARGO_TERM_COLOR", "never".to_owned()),
             // A host that refuses once will refuse again.
             ("CARGO_NET_RETRY", "1".to_owned()),
-            ("CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS", "fallback".to_owned()),
         ],
         files: seen.files.clone().into_iter().chain(empty).collect(),
         folder: seen.folder.to_owned(),
+        notes: match lock {
+            Some(_) => Vec::new(),
+            None => vec![
+                "there is no Cargo.lock: the crates' versions were resolved on {day} and stay the same until a manifest changes"
+                    .to_owned(),
+            ],
+        },
         ..FetchPlan::default()
     }))
 }
@@ -552,7 +558,7 @@ mod tests {
     #[test]
     fn python_requirements_are_read_from_each_kind_of_manifest() {
         let pyproject = |text: &'static str| [("pyproject.toml", text)];
-        let cases: [(&[(&str, &str)], &str); 10] = [
+        let cases: [(&[(&str, &str)], &str); 11] = [
             (
                 &pyproject(
                     "[build-system]\nrequires = ['setuptools>=61', 'setuptools-scm']\n[project]\nname = 'My.Own'\n\
@@ -610,6 +616,15 @@ mod tests {
             (
                 &[("requirements.txt", "a\n"), ("tests/requirements.txt", "-r ../requirements.txt\nb\n")],
                 "a|b||there is no",
+            ),
+            (
+                // Options and URLs of a constraints file would make pip run code.
+                &[
+                    ("requirements.txt", "a\n-r ../home/pip.conf\n-c constraints.txt\n"),
+                    ("constraints.txt", "a<2\n--no-binary e\ne @ https://h/e.tar.gz\n"),
+                ],
+                "a|||`-r ../home/pip.conf` of requirements.txt was not read; it leads out of the repository; \
+                 `--no-binary e` of constraints.txt was not read; `e @ https://h/e.tar.gz` of constraints.txt was not read",
             ),
             (
                 &[("requirements.txt", "a"), ("poetry.lock", "")],

@@ -1,6 +1,6 @@
 # Makes a virtual environment of the fetched packages and installs the project into it, as an editable install without
 # network. Arguments: the environment, the project, the version to give it, and the folders with the fetched packages.
-# Prints the paths that tox passes to pytest first, on one line.
+# Prints the paths that tox passes to pytest, on one line.
 # Exit code 3: the environment is there, but the project could not be installed. Exit code 4: nothing has to be prepared.
 import configparser, os, pathlib, re, subprocess, sys, venv
 
@@ -13,8 +13,8 @@ def read(name):
 
 
 def test_paths():
-    """Returns the folders and files of tox's first pytest command. Returns nothing if pytest's own settings name them, or
-    if the command has an option that may take the next word."""
+    """Returns the folders and files that tox's default environment passes to pytest. Returns nothing if pytest's own
+    settings name them, if a command names none, or if it has an option that may take the next word."""
     if any("testpaths" in read(name) for name in ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")):
         return []
     tox = configparser.ConfigParser(interpolation=None, strict=False)
@@ -22,14 +22,18 @@ def test_paths():
         tox.read_string(read("tox.ini"))
     except configparser.Error:
         return []
-    sections = [name for name in tox.sections() if name.startswith("testenv")]
-    commands = "\n".join(tox[name].get("commands", "") for name in sections).replace("\\\n", " ")
-    command = re.search(r"^(?:[\w,{}.-]+: +)?(?:python -m +|coverage run .*-m +)?py\.?test\b(.*)", commands, re.MULTILINE)
-    words = re.sub(r"\{posargs:?([^{}]*)\}|\{toxinidir\}/", r"\1", command[1] if command else "").split()
-    paths = [word for word in words if not word.startswith("-")]
-    doubtful = any(word.startswith("-") and "=" not in word for word in words[:-1])
-    inside = all(".." not in path and os.path.exists(f"{project}/./{path}") for path in paths)
-    return paths if inside and not doubtful else []
+    lines = tox.get("testenv", "commands", fallback="").replace("\\\n", " ")
+    command = r"^(?:[\w,{}.-]+: +)?(?:python -m +|coverage run .*-m +)?py\.?test\b(.*)"
+    all_paths = []
+    for options in re.findall(command, lines, re.MULTILINE):
+        words = re.sub(r"\{posargs:?([^{}]*)\}|\{toxinidir\}/", r"\1", options).split()
+        paths = [word for word in words if not word.startswith("-")]
+        doubtful = any(word.startswith("-") and "=" not in word for word in words[:-1])
+        inside = all(".." not in path and os.path.exists(f"{project}/./{path}") for path in paths)
+        if not paths or doubtful or not inside:
+            return []
+        all_paths += [path for path in paths if path not in all_paths]
+    return all_paths
 
 
 print(*test_paths(), flush=True)

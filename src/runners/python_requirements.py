@@ -53,7 +53,9 @@ def add(line, origin, kind):
     option = re.match(r"(-r|-c|-e|--requirement|--constraint|--editable)[\s=]*(.+)", line)
     if option and option[1] in ("-r", "-c", "--requirement", "--constraint"):
         path = os.path.normpath(os.path.join(os.path.dirname(origin), option[2]))
-        return add_file(path, kind) if option[1] in ("-r", "--requirement") else bounds.extend(read(path).splitlines())
+        if os.path.isabs(path) or path.startswith(".."):
+            return notes.append(f"`{line}` of {origin} was not read; it leads out of the repository")
+        return add_file(path, kind) if option[1] in ("-r", "--requirement") else add_bounds(path)
     own = re.fullmatch(r"(?:-e\s*|--editable[\s=])?\.{1,2}/?(?:\[(.*)\])?", line)
     if own:
         return add_extras((own[1] or "").split(","), kind)
@@ -68,6 +70,20 @@ def add(line, origin, kind):
         notes.append(f"`{line}` of {origin} was not fetched; only wheels from the package index are")
     else:
         kind.setdefault(str(known), origin)
+
+
+def add_bounds(path):
+    """Adds the versions of a constraints file. pip would also follow options and URLs in it, and so run code."""
+    for line in read(path).splitlines():
+        line = re.sub(r"(^|\s)#.*", "", line).strip()
+        try:
+            known = Requirement(line) if line else None
+        except ValueError:
+            known = None
+        if known and not known.url and "\n" not in str(known):
+            bounds.append(str(known))
+        elif line:
+            notes.append(f"`{line}` of {path} was not read")
 
 
 def add_file(path, kind):
@@ -184,6 +200,11 @@ if not hashed and os.path.exists("uv.lock") and os.path.exists(uv):
     exported = subprocess.run([*command, "--output-file", hashed], stdout=subprocess.DEVNULL)
     if exported.returncode:
         sys.exit("error: `uv export --frozen` cannot read uv.lock")
+    # A line with a URL would make pip build its source.
+    pinned = r"[A-Za-z0-9][\w.-]*(\[[\w ,.-]*\])?==[\w.!+-]+\s*(;[^@#:]*?)?(\s+--hash=sha256:[0-9a-f]+)+"
+    for line in re.sub(r"\\\r?\n", " ", read(hashed)).splitlines():
+        if line.strip() and not line.strip().startswith("#") and not re.fullmatch(pinned, line.strip()):
+            sys.exit(f"error: only packages of a package index are fetched, not `{line.strip()[:80]}` of uv.lock")
 if not hashed:
     add_list(meta.get("dependencies"), "pyproject.toml", needed)
     add_list(options.get("install_requires"), "setup.cfg", needed)

@@ -121,9 +121,11 @@ pub(super) async fn take_requests(
             }
             continue;
         }
-        if wants_tests && v.doc.info().target == PublicationTarget::Code {
-            s.wants_tests.get_or_insert_with(|| (request.by.clone(), request.at));
-            s.wants_code |= on_tests < comments.len();
+        if v.doc.info().target == PublicationTarget::Code {
+            if wants_tests {
+                s.wants_tests.get_or_insert_with(|| (request.by.clone(), request.at));
+            }
+            s.wants_code |= !wants_tests || on_tests < comments.len();
         }
         if request.review.is_some() {
             record_remarks(s, v, comments, &request).await?;

@@ -334,9 +334,11 @@ impl Workflow<StepServices> for ImplementWorkflow {
                 let exit = stage::write_draft(&mut s.stage, v).await?;
                 if let StepResult::Pass = exit {
                     exceptions::find_other_tests(s, v, &text).await?;
-                    if at == ImplementStep::Code {
-                        s.stage.clear_code_request();
-                    }
+                }
+                if at == ImplementStep::Code
+                    && !matches!(exit, StepResult::Wait { .. } | StepResult::OutOfBudget)
+                {
+                    s.stage.clear_code_request();
                 }
                 exit
             }
