@@ -97,14 +97,14 @@ async fn file_outside_the_spec_is_added_to_the_change_after_human_approval() {
     let gate = w.gate().replace('\\', "");
     assert!(gate.contains("+pub const MOST: u8 = 255;"), "{gate}");
     assert!(
-        gate.contains("Exception: The approved spec does not list `src/limit.rs`; allowed by `sam` at "),
+        gate.contains("`sam` allowed a change of `src/limit.rs`, which the approved spec does not list ("),
         "{gate}"
     );
     w.approved_by("sam").await;
     assert!(w.file_on_branch("src/limit.rs").is_some());
     let body = w.pull().body;
     assert!(
-        body.contains("- Exception: The approved spec does not list `src/limit.rs`; allowed by `sam` at "),
+        body.contains("- `sam` allowed a change of `src/limit.rs`, which the approved spec does not list ("),
         "{body}"
     );
     // The pull request shows the evidence and who approved; nobody has to open a file.
