@@ -123,6 +123,8 @@ pub(super) struct FetchPlan {
     /// Arguments of an offline check. If the check succeeds, this machine already has all dependencies and nothing is
     /// fetched.
     pub(super) local: Vec<String>,
+    /// Whether a failed fetch is only a note, because the tests may need nothing of it.
+    pub(super) is_optional: bool,
     /// Arguments of an offline check of what the tests need at least. If it succeeds, a failed fetch is only a note.
     pub(super) least: Vec<String>,
     pub(super) environment: Vec<(&'static str, String)>,
@@ -232,7 +234,7 @@ impl DependencyFetcher {
         let key = self.cache_key(preset, tool, &plan, &home);
         match Box::pin(self.fetch(&key, place, tool, &plan, (&home, &settings))).await {
             Err(TestError::MissingPrerequisite(why))
-                if is_available_locally(place, tool, &plan, &plan.least).await? =>
+                if plan.is_optional || is_available_locally(place, tool, &plan, &plan.least).await? =>
             {
                 Ok(DependencyState::Unavailable(Some(why)))
             }

@@ -254,6 +254,8 @@ fn plan_fetch(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
         folder: root.to_owned(),
         notes,
         hints,
+        // Without a lock file, many packages have only tools of their authors to fetch.
+        is_optional: lock.is_none(),
         ..FetchPlan::default()
     }))
 }
