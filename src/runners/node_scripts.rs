@@ -388,8 +388,13 @@ impl<'m> ScriptPlan<'m> {
         {
             words.insert(1, "run".to_owned());
         }
-        let optional = false;
-        self.steps.push_back(ScriptStep { folder: folder.to_owned(), before, words, runner, optional });
+        self.steps.push_back(ScriptStep {
+            folder: folder.to_owned(),
+            before,
+            words,
+            runner,
+            optional: false,
+        });
         Ok(())
     }
 }

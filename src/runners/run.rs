@@ -20,7 +20,7 @@ use super::{
     dependencies::{DependencyFetcher, DependencyState, FetchContext, FetchedDependencies, run_to_end},
     error_summary,
     generic::GenericSuite,
-    node_packages, overlay,
+    node, node_packages, overlay,
     projects::{self, Project},
     pytest,
     python_environment::PythonEnvironment,
@@ -79,7 +79,7 @@ pub struct TestRun {
     /// the project was not installed. Reasons why dependencies were not fetched, if missing dependencies could explain a
     /// failure. If the tests did not pass, also reasons why toolchains do not work in the sandbox.
     pub notes: Vec<String>,
-    /// Other projects of the repository that have tests. Empty if only some tests were requested.
+    /// Other projects of the repository that have tests. Empty if only some tests were requested, or an overlay.
     pub not_run: Vec<Project>,
     #[serde(skip)]
     pub left_out: Vec<SkippedPath>,
@@ -285,7 +285,9 @@ async fn run_suite(
     let always = suite.notes().into_iter().map(|note| sanitize_line(&note));
     notes.extend(given.always.into_iter().chain(always));
     let seconds = started.elapsed().as_secs_f64();
-    let not_run = match request.only.is_none() && request.targets.is_empty() {
+    // People are told once, with the run of the commit itself.
+    let is_whole = request.only.is_none() && request.targets.is_empty() && request.overlay.is_empty();
+    let not_run = match is_whole {
         true => {
             find_untested(snapshot, &paths, &Project { runner: name, folder: folder.clone() }, &found).await?
         }
@@ -418,7 +420,6 @@ async fn choose_suite(
         time: request.time.unwrap_or(TIME) / 2,
         reports: scratch.out.clone(),
         built: scratch.built.clone(),
-        version: place.snapshot.build_version().await,
         ..TestProject::default()
     };
     let mut python = None;
@@ -444,6 +445,7 @@ async fn choose_suite(
             }
             if there && runner.name == pytest::RUNNER.name {
                 project.tool = given.tools.last().cloned().unwrap_or_default();
+                project.version = place.snapshot.build_version().await;
                 python = Some(PythonEnvironment::new(&project));
             }
         }
@@ -475,19 +477,11 @@ async fn choose_suite(
         None => place.snapshot.read_path(manifest).await?,
     };
     project.manifest = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    let name = manifest.rsplit('/').next().unwrap_or_default();
-    let members = |path: &str| {
-        path.rsplit('/').next().is_some_and(|last| last == name || last == node_packages::WORKSPACE)
-            && !path.split('/').any(|part| part == "node_modules")
-    };
-    let read = place.snapshot.entries().iter().filter(|entry| entry.mode.is_file() && members(&entry.path));
-    let mut texts: HashMap<String, String> =
-        place.snapshot.read_texts(&read.collect::<Vec<_>>()).await?.into_iter().collect();
-    for (path, bytes) in request.overlay.iter().filter(|(path, _)| members(path)) {
-        texts.remove(path);
-        texts.extend(bytes.iter().map(|text| (path.clone(), String::from_utf8_lossy(text).into_owned())));
+    if runner.name == node::RUNNER.name {
+        let texts = read_packages(place.snapshot, &request.overlay).await?;
+        project.manifests =
+            texts.into_iter().filter_map(|(path, text)| Some((below(&path)?, text))).collect();
     }
-    project.manifests = texts.into_iter().filter_map(|(path, text)| Some((below(&path)?, text))).collect();
     project.root = if folder.is_empty() { scratch.tree.clone() } else { scratch.tree.join(folder) };
     folder.clone_into(&mut project.folder);
     let tool = runner.probe.find(place.cancel).await.map_err(TestError::MissingPrerequisite)?;
@@ -498,8 +492,31 @@ async fn choose_suite(
     })?;
     given.add_toolchain(place, from, (runner, folder), tool, false).await?;
     project.tool = given.tools[0].clone();
+    if runner.name == pytest::RUNNER.name {
+        project.version = place.snapshot.build_version().await;
+    }
     let (name, folder) = (runner.name, folder.to_owned());
     Ok(SelectedSuite { name, folder, suite: (runner.suite)(project), given, paths })
+}
+
+/// Reads the manifests of all packages of the commit with the overlay, by path.
+async fn read_packages(
+    snapshot: &Snapshot,
+    overlay: &[(String, Option<Vec<u8>>)],
+) -> Result<HashMap<String, String>, TestError> {
+    let is_manifest = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        (node::RUNNER.manifests.contains(&name) || name == node_packages::WORKSPACE)
+            && !path.split('/').any(|part| part == "node_modules")
+    };
+    let read = snapshot.entries().iter().filter(|entry| entry.mode.is_file() && is_manifest(&entry.path));
+    let mut texts: HashMap<String, String> =
+        snapshot.read_texts(&read.collect::<Vec<_>>()).await?.into_iter().collect();
+    for (path, bytes) in overlay.iter().filter(|(path, _)| is_manifest(path)) {
+        texts.remove(path);
+        texts.extend(bytes.iter().map(|text| (path.clone(), String::from_utf8_lossy(text).into_owned())));
+    }
+    Ok(texts)
 }
 
 /// Test commands of other languages, by the ending of a manifest's path: the `[test]` table that a person can paste.
@@ -875,7 +892,7 @@ mod tests {
     #[tokio::test]
     async fn all_members_of_a_javascript_workspace_run_with_their_own_runner() {
         let cancel = CancellationToken::new();
-        let Ok(node) = super::super::node::RUNNER.probe.find(&cancel).await else { return };
+        let Ok(node) = node::RUNNER.probe.find(&cancel).await else { return };
         let root = tempfile::tempdir().unwrap();
         let manifest = |path: &str, script: &str| {
             format!(
